@@ -1,0 +1,2 @@
+//! The `penstock` binary.
+fn main() {}
