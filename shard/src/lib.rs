@@ -1,1 +1,5 @@
-//! Placeholder while the workspace is laid out.
+//! What one core owns: its partitions, its copy of the cluster's metadata, and every state machine that decides.
+//! Nothing here does I/O but `runtime/` (feature `runtime`), the only executor code of the project.
+
+pub mod env;
+pub mod ids;

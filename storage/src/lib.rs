@@ -1,1 +1,5 @@
-//! Placeholder while the workspace is laid out.
+//! One shard's logs on disk: Kafka-format segments, the shard's journal, caches, recovery. Knows no Kafka API and no
+//! runtime: I/O goes through [`disk::Disk`], time comes in as a parameter.
+
+pub mod disk;
+pub mod types;

@@ -1,0 +1,48 @@
+//! The seam between a shard's drivers and what surrounds them: clocks, tasks, timers, randomness. glommio fills it in
+//! `runtime/`; the simulator (`bench/src/sim`) fills it with virtual time and a seeded schedule. State machines never
+//! see it: they get `now` as a parameter.
+
+use std::future::Future;
+use std::time::Duration;
+
+/// Monotonic time, nanoseconds since an arbitrary start. The only time deadlines are made of.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Instant(pub u64);
+
+/// Wall-clock time, milliseconds since the Unix epoch. The only time records and configurations are made of.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct WallMs(pub i64);
+
+/// What a shard's drivers need from the executor they run on. Cheap to clone; one per shard; not `Send`.
+pub trait Env: Clone + 'static {
+    /// Monotonic time now.
+    fn now(&self) -> Instant;
+    /// Wall-clock time now.
+    fn wall(&self) -> WallMs;
+    /// Starts a task on this shard. It runs to its end or until the process stops; it is never cancelled (glommio
+    /// trap D4). It may run up to its first await inside this call on glommio: hold no borrow here.
+    fn spawn(&self, task: impl Future<Output = ()> + 'static);
+    /// Ends after `duration`.
+    fn sleep(&self, duration: Duration) -> impl Future<Output = ()>;
+    /// Lets the reactor look at I/O, timers and messages before going on (glommio trap D7).
+    fn yield_to_reactor(&self) -> impl Future<Output = ()>;
+    /// 64 random bits: seeded in the simulator.
+    fn random(&self) -> u64;
+}
+
+impl Instant {
+    /// This instant moved by `duration`.
+    #[must_use]
+    pub fn after(self, duration: Duration) -> Self {
+        Self(
+            self.0
+                .saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)),
+        )
+    }
+
+    /// The time from `earlier` to this, zero if it is not earlier.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
