@@ -1,5 +1,8 @@
 //! What one core owns: its partitions, its copy of the cluster's metadata, and every state machine that decides.
 //! Nothing here does I/O but `runtime/` (feature `runtime`), the only executor code of the project.
 
+pub mod connection;
 pub mod env;
 pub mod ids;
+pub mod partition;
+pub mod purgatory;
