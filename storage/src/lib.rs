@@ -2,4 +2,6 @@
 //! runtime: I/O goes through [`disk::Disk`], time comes in as a parameter.
 
 pub mod disk;
+pub mod leader_epoch;
+pub mod segment;
 pub mod types;

@@ -1,0 +1,258 @@
+//! The sparse offset index of a segment (`.index`): offset to file position. Pure memory; the file is written by the log.
+//!
+//! File format (Kafka's; `kafka-surface.md` §5.2), entries back to back, big-endian, no header, no checksum:
+//!
+//! ```text
+//! | relative offset i32 | file position i32 |      8 bytes
+//! ```
+//!
+//! The offset is the *last* offset of the batch that starts at the position, relative to the segment's base offset.
+
+use bytes::BufMut;
+
+use super::index_error::{IndexAppendError, IndexCorruption};
+use crate::types::Offset;
+
+/// The size of one entry, in the file and in memory.
+pub const OFFSET_ENTRY_BYTES: usize = 8;
+
+/// Where to start reading: the batch at `position` ends with `offset`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OffsetPosition {
+    /// The last offset of the batch at `position`.
+    pub offset: Offset,
+    /// Bytes from the start of the segment file.
+    pub position: u32,
+}
+
+/// Memory: 8 bytes an entry, one entry per `index.interval.bytes` of log (4 KiB): 2 MiB for a full 1 GiB segment.
+#[derive(Debug, Clone)]
+pub struct OffsetIndex {
+    base_offset: Offset,
+    entries: Vec<Entry>,
+    entries_max: usize,
+    /// Entries below this number are in the file.
+    persisted: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Entry {
+    relative_offset: i32,
+    position: i32,
+}
+
+impl OffsetIndex {
+    /// An empty index of the segment at `base_offset`, for at most `bytes_max` (`segment.index.bytes`) of entries.
+    #[must_use]
+    pub const fn new(base_offset: Offset, bytes_max: usize) -> Self {
+        Self {
+            base_offset,
+            entries: Vec::new(),
+            entries_max: bytes_max / OFFSET_ENTRY_BYTES,
+            persisted: 0,
+        }
+    }
+
+    /// Reads a file. A tail of zeroes, left by a broker that died with a preallocated file, is no part of it (no entry is
+    /// all zero: the first batch of a segment never gets one).
+    ///
+    /// # Errors
+    /// [`IndexCorruption`] when the length is no multiple of 8 or the entries do not increase.
+    pub fn decode(base_offset: Offset, bytes_max: usize, file: &[u8]) -> Result<Self, IndexCorruption> {
+        let (chunks, rest) = file.as_chunks::<OFFSET_ENTRY_BYTES>();
+        if !rest.is_empty() {
+            return Err(IndexCorruption::Size {
+                len: file.len(),
+                entry_bytes: OFFSET_ENTRY_BYTES,
+            });
+        }
+        let used = chunks
+            .iter()
+            .rposition(|chunk| chunk.iter().any(|byte| *byte != 0))
+            .map_or(0, |last| last + 1);
+        let mut entries = Vec::with_capacity(used);
+        let mut previous: Option<Entry> = None;
+        for (number, chunk) in chunks.iter().take(used).enumerate() {
+            let entry = Entry::decode(*chunk);
+            if entry.relative_offset < 0 || entry.position < 0 {
+                return Err(IndexCorruption::OutOfRange { entry: number });
+            }
+            if previous.is_some_and(|p| !entry.is_after(p)) {
+                return Err(IndexCorruption::NotIncreasing { entry: number });
+            }
+            previous = Some(entry);
+            entries.push(entry);
+        }
+        Ok(Self {
+            base_offset,
+            persisted: entries.len(),
+            entries,
+            entries_max: bytes_max / OFFSET_ENTRY_BYTES,
+        })
+    }
+
+    /// The number of entries.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there is no entry.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Whether `segment.index.bytes` is used up, so that the segment has to roll.
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        self.entries.len() >= self.entries_max
+    }
+
+    /// Whether an offset can be expressed relative to this segment; if not, the segment has to roll.
+    #[must_use]
+    pub const fn fits(&self, offset: Offset) -> bool {
+        relative(self.base_offset, offset).is_some()
+    }
+
+    /// The last entry, if any.
+    #[must_use]
+    pub fn last(&self) -> Option<OffsetPosition> {
+        self.entries.last().map(|entry| self.absolute(*entry))
+    }
+
+    /// The entries in order.
+    pub fn iter(&self) -> impl Iterator<Item = OffsetPosition> + '_ {
+        self.entries.iter().map(|entry| self.absolute(*entry))
+    }
+
+    /// The last entry at or below `offset`; the start of the segment when there is none. A scan for `offset` starts there.
+    #[must_use]
+    pub fn lookup(&self, offset: Offset) -> OffsetPosition {
+        self.below(offset.plus(1))
+            .checked_sub(1)
+            .and_then(|slot| self.entries.get(slot))
+            .map_or(
+                OffsetPosition {
+                    offset: self.base_offset,
+                    position: 0,
+                },
+                |entry| self.absolute(*entry),
+            )
+    }
+
+    /// An offset that surely lies beyond the bytes before `position` (not the smallest such one): the bound for aborted
+    /// transactions of a fetch that ends at `position`. `None`: take the next segment's base offset or the log end.
+    #[must_use]
+    pub fn upper_bound(&self, position: u32) -> Option<Offset> {
+        let slot = self
+            .entries
+            .partition_point(|entry| entry.position.cast_unsigned() < position);
+        self.entries.get(slot).map(|entry| self.absolute(*entry).offset)
+    }
+
+    /// Adds the batch that starts at `position` and ends with `last_offset`. When to add is decided by
+    /// [`SegmentIndexes`](super::indexes::SegmentIndexes).
+    ///
+    /// # Errors
+    /// [`IndexAppendError`]; nothing is added then.
+    pub fn append(&mut self, last_offset: Offset, position: u32) -> Result<(), IndexAppendError> {
+        if self.is_full() {
+            return Err(IndexAppendError::Full);
+        }
+        let overflow = IndexAppendError::OffsetOverflow(last_offset);
+        let relative_offset = relative(self.base_offset, last_offset).ok_or(overflow)?;
+        let position = i32::try_from(position).map_err(|_| overflow)?;
+        let entry = Entry {
+            relative_offset,
+            position,
+        };
+        if self
+            .entries
+            .last()
+            .is_some_and(|previous| !entry.is_after(*previous))
+        {
+            return Err(IndexAppendError::NotIncreasing(last_offset));
+        }
+        self.entries.push(entry);
+        Ok(())
+    }
+
+    /// Forgets the entries at or above `offset`.
+    pub fn truncate(&mut self, offset: Offset) {
+        self.entries.truncate(self.below(offset));
+        self.persisted = self.persisted.min(self.entries.len());
+    }
+
+    /// Forgets all entries, before a rebuild.
+    pub fn clear(&mut self) {
+        self.entries.clear();
+        self.persisted = 0;
+    }
+
+    /// The number of the first entry that the file does not hold yet; equal to [`Self::len`] when it holds all.
+    #[must_use]
+    pub const fn dirty_from(&self) -> usize {
+        self.persisted
+    }
+
+    /// Writes the entries from number `first` on as the file has them, at file position `first` × 8.
+    pub fn encode_from(&self, first: usize, out: &mut impl BufMut) {
+        for entry in self.entries.iter().skip(first) {
+            out.put_i32(entry.relative_offset);
+            out.put_i32(entry.position);
+        }
+    }
+
+    /// The file now holds the first `entries` entries.
+    pub fn mark_persisted(&mut self, entries: usize) {
+        self.persisted = entries.min(self.entries.len());
+    }
+
+    /// Gives unused memory back: for a segment that was rolled.
+    pub fn shrink(&mut self) {
+        self.entries.shrink_to_fit();
+    }
+
+    /// Memory charged to this index, bytes.
+    #[must_use]
+    pub const fn heap_bytes(&self) -> usize {
+        self.entries.capacity() * size_of::<Entry>()
+    }
+
+    /// How many entries are below `offset`.
+    fn below(&self, offset: Offset) -> usize {
+        self.entries.partition_point(|entry| {
+            i64::from(entry.relative_offset) < offset.0.saturating_sub(self.base_offset.0)
+        })
+    }
+
+    fn absolute(&self, entry: Entry) -> OffsetPosition {
+        OffsetPosition {
+            offset: self.base_offset.plus(i64::from(entry.relative_offset)),
+            position: entry.position.cast_unsigned(),
+        }
+    }
+}
+
+impl Entry {
+    const fn decode(bytes: [u8; OFFSET_ENTRY_BYTES]) -> Self {
+        let both = u64::from_be_bytes(bytes);
+        Self {
+            relative_offset: (both >> 32) as i32,
+            position: both as i32,
+        }
+    }
+
+    const fn is_after(self, previous: Self) -> bool {
+        self.relative_offset > previous.relative_offset && self.position > previous.position
+    }
+}
+
+/// `offset` relative to `base`, if it fits an index entry.
+pub(super) const fn relative(base: Offset, offset: Offset) -> Option<i32> {
+    match offset.0.checked_sub(base.0) {
+        Some(distance) if distance >= 0 && distance <= i32::MAX as i64 => Some(distance as i32),
+        _ => None,
+    }
+}
