@@ -2,9 +2,11 @@
 //! no allocation from a length that was not checked.
 
 pub mod api;
+pub mod compression;
 pub mod error;
 pub mod error_code;
 pub mod frame;
+pub mod hash;
 pub mod header;
 mod primitive;
 pub mod reader;
