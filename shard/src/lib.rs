@@ -3,6 +3,8 @@
 
 pub mod connection;
 pub mod env;
+pub mod fetch;
 pub mod ids;
+pub mod message;
 pub mod partition;
 pub mod purgatory;

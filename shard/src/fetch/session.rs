@@ -156,7 +156,11 @@ impl FetchSessions {
     /// A cache of at most `slots` sessions (`max.incremental.fetch.session.cache.slots` over the shards).
     #[must_use]
     pub fn new(slots: usize) -> Self {
-        Self { slots, sessions: BTreeMap::new(), evictions: 0 }
+        Self {
+            slots,
+            sessions: BTreeMap::new(),
+            evictions: 0,
+        }
     }
 
     /// Open sessions.
@@ -187,8 +191,15 @@ impl FetchSessions {
     pub fn begin(&mut self, request: SessionRequest, now: Instant) -> Result<Plan, SessionError> {
         if request.epoch == EPOCH_OPEN || request.epoch == EPOCH_CLOSE {
             self.sessions.remove(&request.id);
-            let session = if request.epoch == EPOCH_OPEN { SessionUse::Open } else { SessionUse::None };
-            return Ok(Plan { session, partitions: request.wanted });
+            let session = if request.epoch == EPOCH_OPEN {
+                SessionUse::Open
+            } else {
+                SessionUse::None
+            };
+            return Ok(Plan {
+                session,
+                partitions: request.wanted,
+            });
         }
         let session = self.sessions.get_mut(&request.id).ok_or(SessionError::NotFound)?;
         if session.epoch != request.epoch {
@@ -202,9 +213,15 @@ impl FetchSessions {
         session.used = now;
         if session.partitions.is_empty() {
             self.sessions.remove(&request.id);
-            return Ok(Plan { session: SessionUse::None, partitions: Vec::new() });
+            return Ok(Plan {
+                session: SessionUse::None,
+                partitions: Vec::new(),
+            });
         }
-        Ok(Plan { session: SessionUse::Incremental(request.id), partitions: session.in_order() })
+        Ok(Plan {
+            session: SessionUse::Incremental(request.id),
+            partitions: session.in_order(),
+        })
     }
 
     /// Takes the answers of a planned request, in plan order: the session id of the response, and which answers it
@@ -218,7 +235,11 @@ impl FetchSessions {
         random: u64,
         now: Instant,
     ) -> (i32, Vec<bool>) {
-        assert_eq!(plan.partitions.len(), answers.len(), "each planned partition has an answer");
+        assert_eq!(
+            plan.partitions.len(),
+            answers.len(),
+            "each planned partition has an answer"
+        );
         match plan.session {
             SessionUse::None => (0, vec![true; answers.len()]),
             SessionUse::Open => {
@@ -249,12 +270,16 @@ impl FetchSessions {
         let idle = self.sessions.iter().min_by_key(|(_, s)| s.used);
         let victim = match idle {
             Some((id, s)) if now.since(s.used) > EVICTION_AGE => Some(*id),
-            _ => self.sessions.iter().min_by_key(|(_, s)| rank(s)).and_then(|(id, s)| {
-                let aged = now.since(s.created) > EVICTION_AGE;
-                let weaker = (!s.from_follower && from_follower)
-                    || (s.from_follower == from_follower && aged && s.partitions.len() < size);
-                weaker.then_some(*id)
-            }),
+            _ => self
+                .sessions
+                .iter()
+                .min_by_key(|(_, s)| rank(s))
+                .and_then(|(id, s)| {
+                    let aged = now.since(s.created) > EVICTION_AGE;
+                    let weaker = (!s.from_follower && from_follower)
+                        || (s.from_follower == from_follower && aged && s.partitions.len() < size);
+                    weaker.then_some(*id)
+                }),
         };
         match victim {
             Some(id) => {
@@ -297,7 +322,15 @@ impl Session {
                 let turn = self.next_turn;
                 self.next_turn += 1;
                 self.order.insert(turn, key.clone());
-                self.partitions.insert(key, Cached { turn, position, high_watermark: -1, log_start_offset: -1 });
+                self.partitions.insert(
+                    key,
+                    Cached {
+                        turn,
+                        position,
+                        high_watermark: -1,
+                        log_start_offset: -1,
+                    },
+                );
             }
         }
         for key in forgotten {
@@ -313,7 +346,11 @@ impl Session {
     }
 
     /// Notes the answers and tells which of them an incremental response lists.
-    fn remember(&mut self, partitions: &[(PartitionKey, FetchPosition)], answers: &[AnswerFacts]) -> Vec<bool> {
+    fn remember(
+        &mut self,
+        partitions: &[(PartitionKey, FetchPosition)],
+        answers: &[AnswerFacts],
+    ) -> Vec<bool> {
         let mut listed = Vec::with_capacity(answers.len());
         for ((key, _), facts) in partitions.iter().zip(answers) {
             let Some(cached) = self.partitions.get_mut(key) else {
@@ -347,7 +384,10 @@ mod tests {
     use super::*;
 
     fn key(partition: i32) -> PartitionKey {
-        PartitionKey { topic: TopicKey::Name("t".into()), partition }
+        PartitionKey {
+            topic: TopicKey::Name("t".into()),
+            partition,
+        }
     }
 
     fn at(offset: i64) -> FetchPosition {
@@ -361,11 +401,24 @@ mod tests {
     }
 
     fn facts(high_watermark: i64, has_records: bool) -> AnswerFacts {
-        AnswerFacts { high_watermark, log_start_offset: 0, has_records, is_error: false, redirects: false }
+        AnswerFacts {
+            high_watermark,
+            log_start_offset: 0,
+            has_records,
+            is_error: false,
+            redirects: false,
+        }
     }
 
     fn request(id: i32, epoch: i32, wanted: Vec<(PartitionKey, FetchPosition)>) -> SessionRequest {
-        SessionRequest { id, epoch, by_id: false, from_follower: false, wanted, forgotten: Vec::new() }
+        SessionRequest {
+            id,
+            epoch,
+            by_id: false,
+            from_follower: false,
+            wanted,
+            forgotten: Vec::new(),
+        }
     }
 
     fn open(sessions: &mut FetchSessions, partitions: i32, random: u64, now: Instant) -> i32 {
@@ -379,14 +432,22 @@ mod tests {
     fn an_incremental_response_lists_only_what_changed() {
         let mut sessions = FetchSessions::new(10);
         let id = open(&mut sessions, 3, 7, Instant(0));
-        let plan = sessions.begin(request(id, 1, vec![]), Instant(1)).expect("epoch 1 is next");
+        let plan = sessions
+            .begin(request(id, 1, vec![]), Instant(1))
+            .expect("epoch 1 is next");
         assert_eq!(plan.session, SessionUse::Incremental(id));
         let answers = [facts(0, false), facts(5, true), facts(1, false)];
         let (same, listed) = sessions.finish(&plan, &answers, false, false, 0, Instant(1));
         assert_eq!((same, listed), (id, vec![false, true, true]));
         // The partition with data is now read last (FE-1).
-        let plan = sessions.begin(request(id, 2, vec![(key(1), at(5))]), Instant(2)).expect("epoch 2 is next");
-        let order: Vec<_> = plan.partitions.iter().map(|(k, p)| (k.partition, p.offset.0)).collect();
+        let plan = sessions
+            .begin(request(id, 2, vec![(key(1), at(5))]), Instant(2))
+            .expect("epoch 2 is next");
+        let order: Vec<_> = plan
+            .partitions
+            .iter()
+            .map(|(k, p)| (k.partition, p.offset.0))
+            .collect();
         assert_eq!(order, [(0, 0), (2, 0), (1, 5)]);
     }
 
@@ -395,19 +456,39 @@ mod tests {
         let mut sessions = FetchSessions::new(10);
         let id = open(&mut sessions, 1, 7, Instant(0));
         let plan = sessions.begin(request(id, 1, vec![]), Instant(0)).expect("next");
-        let error = AnswerFacts { is_error: true, ..facts(0, false) };
-        assert_eq!(sessions.finish(&plan, &[error], false, false, 0, Instant(0)).1, [true]);
+        let error = AnswerFacts {
+            is_error: true,
+            ..facts(0, false)
+        };
+        assert_eq!(
+            sessions.finish(&plan, &[error], false, false, 0, Instant(0)).1,
+            [true]
+        );
         let plan = sessions.begin(request(id, 2, vec![]), Instant(0)).expect("next");
-        assert_eq!(sessions.finish(&plan, &[facts(0, false)], false, false, 0, Instant(0)).1, [true]);
+        assert_eq!(
+            sessions
+                .finish(&plan, &[facts(0, false)], false, false, 0, Instant(0))
+                .1,
+            [true]
+        );
     }
 
     #[test]
     fn wrong_epochs_and_unknown_ids_are_refused_and_the_session_stays() {
         let mut sessions = FetchSessions::new(10);
         let id = open(&mut sessions, 1, 7, Instant(0));
-        assert_eq!(sessions.begin(request(id, 5, vec![]), Instant(0)), Err(SessionError::InvalidEpoch));
-        assert_eq!(sessions.begin(request(id + 1, 1, vec![]), Instant(0)), Err(SessionError::NotFound));
-        let by_id = SessionRequest { by_id: true, ..request(id, 1, vec![]) };
+        assert_eq!(
+            sessions.begin(request(id, 5, vec![]), Instant(0)),
+            Err(SessionError::InvalidEpoch)
+        );
+        assert_eq!(
+            sessions.begin(request(id + 1, 1, vec![]), Instant(0)),
+            Err(SessionError::NotFound)
+        );
+        let by_id = SessionRequest {
+            by_id: true,
+            ..request(id, 1, vec![])
+        };
         assert_eq!(sessions.begin(by_id, Instant(0)), Err(SessionError::TopicId));
         assert!(sessions.begin(request(id, 1, vec![]), Instant(0)).is_ok());
     }
@@ -416,12 +497,23 @@ mod tests {
     fn removing_the_last_partition_and_a_full_request_close_the_session() {
         let mut sessions = FetchSessions::new(10);
         let id = open(&mut sessions, 1, 7, Instant(0));
-        let forget = SessionRequest { forgotten: vec![key(0)], ..request(id, 1, vec![]) };
+        let forget = SessionRequest {
+            forgotten: vec![key(0)],
+            ..request(id, 1, vec![])
+        };
         let plan = sessions.begin(forget, Instant(0)).expect("next");
-        assert_eq!(plan, Plan { session: SessionUse::None, partitions: vec![] });
+        assert_eq!(
+            plan,
+            Plan {
+                session: SessionUse::None,
+                partitions: vec![]
+            }
+        );
         assert!(sessions.is_empty());
         let id = open(&mut sessions, 1, 7, Instant(0));
-        sessions.begin(request(id, -1, vec![]), Instant(0)).expect("closing is fine");
+        sessions
+            .begin(request(id, -1, vec![]), Instant(0))
+            .expect("closing is fine");
         assert!(sessions.is_empty());
     }
 
@@ -431,10 +523,20 @@ mod tests {
         let aged = Instant(0).after(EVICTION_AGE).after(Duration::from_nanos(1));
         let first = open(&mut sessions, 2, 7, Instant(0));
         assert_ne!(first, 0);
-        assert_eq!(open(&mut sessions, 3, 8, Instant(1)), 0, "the first is neither idle nor aged");
-        sessions.begin(request(first, 1, vec![]), aged).expect("still used");
+        assert_eq!(
+            open(&mut sessions, 3, 8, Instant(1)),
+            0,
+            "the first is neither idle nor aged"
+        );
+        sessions
+            .begin(request(first, 1, vec![]), aged)
+            .expect("still used");
         assert_eq!(open(&mut sessions, 2, 8, aged), 0, "not larger");
-        assert_ne!(open(&mut sessions, 3, 8, aged), 0, "larger than one that had its time");
+        assert_ne!(
+            open(&mut sessions, 3, 8, aged),
+            0,
+            "larger than one that had its time"
+        );
         assert_eq!(sessions.evictions(), 1);
     }
 
