@@ -3,5 +3,6 @@
 
 pub mod disk;
 pub mod leader_epoch;
+pub mod producer_state;
 pub mod segment;
 pub mod types;

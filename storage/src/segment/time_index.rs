@@ -123,7 +123,7 @@ impl TimeIndex {
     pub fn last(&self) -> TimestampOffset {
         self.entries
             .last()
-            .map_or(self.none(), |entry| self.absolute(*entry))
+            .map_or_else(|| self.none(), |entry| self.absolute(*entry))
     }
 
     /// The entries in order.
@@ -139,7 +139,7 @@ impl TimeIndex {
             .partition_point(|entry| entry.timestamp <= timestamp)
             .checked_sub(1)
             .and_then(|slot| self.entries.get(slot))
-            .map_or(self.none(), |entry| self.absolute(*entry))
+            .map_or_else(|| self.none(), |entry| self.absolute(*entry))
     }
 
     /// Adds the largest timestamp so far with the offset that brought it, unless the last entry has it already. Returns
