@@ -5,4 +5,6 @@ pub mod disk;
 pub mod leader_epoch;
 pub mod producer_state;
 pub mod segment;
+pub mod sim_executor;
+pub mod sim_rng;
 pub mod types;

@@ -1,7 +1,9 @@
 //! The seam between the log engine and a disk: aligned reads and writes, syncs, names. Everything above it runs
-//! unchanged on io_uring direct I/O (`direct.rs`, feature `direct`) and on the simulated disk (`sim.rs`), which loses,
+//! unchanged on io_uring direct I/O (`direct.rs`, feature `direct`) and on the simulated disk ([`sim`]), which loses,
 //! tears and reorders what was not synced. One instance per shard; nothing here is `Send`.
 #![allow(async_fn_in_trait)] // every future of a shard stays on its thread, so no Send bound is ever wanted
+
+pub mod sim;
 
 use std::fmt;
 use std::io;
@@ -23,7 +25,7 @@ pub trait Disk: Clone + 'static {
     /// An aligned buffer that the disk can write from.
     type Buf: DiskBuf;
 
-    /// An aligned buffer of `len` bytes rounded up to [`BLOCK_BYTES`], zeroed.
+    /// An aligned buffer of `len` bytes rounded up to [`BLOCK_BYTES`] (one block for 0), zeroed.
     fn alloc(&self, len: usize) -> Self::Buf;
     /// Opens a file for direct reads and writes.
     async fn open(&self, path: &Path, mode: OpenMode) -> Result<Self::File, DiskError>;
@@ -49,7 +51,7 @@ pub trait Disk: Clone + 'static {
 ///
 /// io_uring does not order operations: a caller that wants "this write, then this sync" awaits the write first. A future
 /// of this trait is always awaited to its end; dropping one early may lose the write (glommio trap D4).
-pub trait DiskFile: 'static {
+pub trait DiskFile: fmt::Debug + 'static {
     /// The buffer type of the disk this file is on.
     type Buf: DiskBuf;
 
