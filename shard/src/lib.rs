@@ -6,5 +6,6 @@ pub mod env;
 pub mod fetch;
 pub mod ids;
 pub mod message;
+pub mod owner;
 pub mod partition;
 pub mod purgatory;

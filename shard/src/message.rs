@@ -3,11 +3,13 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use protocol::{ErrorCode, RecordBytes};
 use storage::types::{LeaderEpoch, LogId, Offset, ProducerId};
 
 use crate::env::Instant;
 use crate::ids::{BrokerId, ShardId};
+use crate::replies::ReplyToken;
 
 /// Where a reply goes: the shard that asked and its token there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -15,7 +17,53 @@ pub struct ReplyTo {
     /// The shard that asked.
     pub shard: ShardId,
     /// Its token, unique among its open requests.
-    pub token: u64,
+    pub token: ReplyToken,
+}
+
+/// What a shard is asked about the partitions it owns.
+#[derive(Clone, Debug)]
+pub enum ShardRequest {
+    /// The part of a Produce.
+    Append(Append),
+    /// The part of a Fetch.
+    Fetch(FetchRead),
+    /// The part of a ListOffsets, OffsetForLeaderEpoch or DeleteRecords.
+    Offsets(Vec<OffsetQuery>),
+    /// Sizes of all the shard's logs.
+    Logs,
+}
+
+/// A shard's answer; the variant is the request's.
+#[derive(Clone, Debug)]
+pub enum ShardReply {
+    /// One for each item, in order.
+    Append(Vec<AppendResult>),
+    /// One for each entry, in order.
+    Fetch(FetchAnswer),
+    /// One for each query, in order.
+    Offsets(Vec<OffsetAnswer>),
+    /// In order of topic id and partition.
+    Logs(Vec<LogSummary>),
+}
+
+/// The part of a Produce that one shard serves: validated batches, in request order.
+#[derive(Clone, Debug)]
+pub struct Append {
+    /// The batches.
+    pub items: Vec<AppendItem>,
+    /// When to answer.
+    pub acks: Acks,
+    /// When to answer at the latest.
+    pub deadline: Instant,
+}
+
+/// One batch for one partition.
+#[derive(Clone, Debug)]
+pub struct AppendItem {
+    /// The log.
+    pub log: LogId,
+    /// The whole batch as it will be stored, but for the base offset and leader epoch that the owner assigns.
+    pub batch: Bytes,
 }
 
 /// How safe a record has to be before its produce is answered.
@@ -174,8 +222,6 @@ pub struct AppendResult {
     pub error: ErrorCode,
     /// The offset of the first record, −1 on error.
     pub base_offset: Offset,
-    /// The append time on LogAppendTime topics, else −1.
-    pub log_append_time: i64,
     /// −1 on most errors.
     pub log_start_offset: Offset,
     /// A sentence for the client, where there is one.
@@ -185,6 +231,3 @@ pub struct AppendResult {
     /// The batch had been appended before: this is the original's offset (PR-41).
     pub is_duplicate: bool,
 }
-
-/// When a produce is answered at the latest.
-pub type Deadline = Instant;

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::message::ReplyTo;
 use crate::purgatory::produce::PartitionIndex;
 
 /// The watches of one shard. `T` tells the caller whom to tell (a reply address).
@@ -14,14 +15,8 @@ pub struct FetchWatches<T> {
     by_partition: BTreeMap<PartitionIndex, Vec<WatchKey>>,
 }
 
-/// Who set a watch and under which number; the number is the setter's reply token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct WatchKey {
-    /// The shard that set it.
-    pub shard: u16,
-    /// Its token there, never reused while the watch stands.
-    pub token: u64,
-}
+/// Names a watch: where its answer goes; a token is not reused while its watch stands.
+pub type WatchKey = ReplyTo;
 
 #[derive(Debug)]
 struct Watch<T> {
@@ -113,8 +108,9 @@ impl<T> FetchWatches<T> {
 mod tests {
     use super::*;
 
-    fn key(token: u64) -> WatchKey {
-        WatchKey { shard: 0, token }
+    fn key(shard: u16) -> WatchKey {
+        let (token, _reply) = crate::replies::Replies::<()>::new(1).register().expect("one is free");
+        WatchKey { shard: crate::ids::ShardId(shard), token }
     }
 
     #[test]

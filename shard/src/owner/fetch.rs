@@ -1,0 +1,210 @@
+//! Fetch on the owner: fencing, divergence, bounds, data from memory or a plan to read it from disk (FE-6…16).
+
+use protocol::{ErrorCode, RecordBytes};
+use storage::types::{LeaderEpoch, Offset};
+
+use super::logs::LogEnds;
+use super::{Logs, Owner, OwnerOutput, Partition, Read};
+use crate::message::{FetchAnswer, FetchEntry, FetchRead, Isolation, PartitionData, ReplyTo, ShardReply, Wait};
+
+/// A fetch that waits for more data to be readable.
+#[derive(Debug)]
+pub(super) struct ParkedFetch {
+    to: ReplyTo,
+    read: FetchRead,
+}
+
+/// A fetch that needs the disk: the driver fills each piece in and hands the whole to [`Owner::cold_done`].
+#[derive(Debug)]
+pub struct ColdFetch<C> {
+    /// The reads to carry out, in request order.
+    pub pieces: Vec<ColdPiece<C>>,
+    to: ReplyTo,
+    read: FetchRead,
+    answer: FetchAnswer,
+}
+
+/// One read of a [`ColdFetch`].
+#[derive(Debug)]
+pub struct ColdPiece<C> {
+    /// What to read.
+    pub plan: C,
+    entry: usize,
+}
+
+impl<L: Logs> Owner<L> {
+    pub(super) fn fetch(&mut self, to: ReplyTo, mut read: FetchRead) {
+        if let Some(wait) = read.wait.take()
+            && let Some(needed_bytes) = self.still_needed(&read, wait)
+        {
+            let partitions = read.entries.iter().filter_map(|e| self.index_of(e.log)).collect();
+            self.fetches.add(to, ParkedFetch { to, read }, partitions, needed_bytes);
+            return;
+        }
+        self.fetch_now(to, read);
+    }
+
+    pub(super) fn resume(&mut self, parked: Vec<ParkedFetch>) {
+        for ParkedFetch { to, read } in parked {
+            self.fetch_now(to, read);
+        }
+    }
+
+    /// The disk was read: `pieces` are the batches of each piece, or `None` where the read failed.
+    pub fn cold_done(&mut self, mut fetch: ColdFetch<L::Cold>, pieces: Vec<Option<RecordBytes>>) {
+        assert_eq!(fetch.pieces.len(), pieces.len(), "each piece is read or has failed");
+        for (piece, records) in fetch.pieces.iter().zip(pieces) {
+            let entry = &fetch.read.entries[piece.entry];
+            let data = &mut fetch.answer.partitions[piece.entry];
+            match records {
+                Some(records) => self.fill(entry, fetch.read.bytes_max, data, records, fetch.read.isolation),
+                None => *data = PartitionData::failed(ErrorCode::KAFKA_STORAGE_ERROR),
+            }
+        }
+        self.reply(fetch.to, ShardReply::Fetch(fetch.answer));
+    }
+
+    /// How many bytes are missing for a wait; `None` when it is over, also because a partition is not here any more.
+    fn still_needed(&self, read: &FetchRead, wait: Wait) -> Option<u64> {
+        if read.entries.iter().any(|e| self.index_of(e.log).is_none()) {
+            return None;
+        }
+        let grown = self.mark(read).saturating_sub(wait.seen);
+        wait.needed_bytes.checked_sub(grown).filter(|missing| *missing > 0)
+    }
+
+    fn mark(&self, read: &FetchRead) -> u64 {
+        let readable = |e: &FetchEntry| self.index_of(e.log).map_or(0, |i| self.partitions[i].readable_bytes);
+        read.entries.iter().map(readable).sum()
+    }
+
+    fn fetch_now(&mut self, to: ReplyTo, read: FetchRead) {
+        let mark = self.mark(&read);
+        let mut left = read.bytes_max;
+        let mut is_first = true;
+        let mut partitions = Vec::with_capacity(read.entries.len());
+        let mut pieces = Vec::new();
+        for (number, entry) in read.entries.iter().enumerate() {
+            let (mut data, found) = self.read_entry(entry, read.isolation, left, is_first);
+            match found {
+                Read::Cached(records) => {
+                    is_first &= records.is_empty();
+                    left = left.saturating_sub(records.len());
+                    self.fill(entry, read.bytes_max, &mut data, records, read.isolation);
+                }
+                Read::Cold { plan, bytes_max } => {
+                    is_first = false;
+                    left = left.saturating_sub(bytes_max);
+                    pieces.push(ColdPiece { plan, entry: number });
+                }
+                Read::Offline => data = PartitionData::failed(ErrorCode::KAFKA_STORAGE_ERROR),
+            }
+            partitions.push(data);
+        }
+        let answer = FetchAnswer { partitions, mark };
+        if pieces.is_empty() {
+            self.reply(to, ShardReply::Fetch(answer));
+        } else {
+            self.outputs.push_back(OwnerOutput::ReadCold(ColdFetch { pieces, to, read, answer }));
+        }
+    }
+
+    fn read_entry(
+        &self,
+        entry: &FetchEntry,
+        isolation: Isolation,
+        left: usize,
+        is_first: bool,
+    ) -> (PartitionData, Read<L::Cold>) {
+        let nothing = || Read::Cached(RecordBytes::default());
+        let Some(index) = self.index_of(entry.log) else {
+            return (PartitionData::failed(ErrorCode::NOT_LEADER_OR_FOLLOWER), nothing());
+        };
+        let partition = &self.partitions[index];
+        if let Some(error) = fenced(entry.current_leader_epoch, partition.leader_epoch) {
+            let mut data = PartitionData::failed(error);
+            data.current_leader = Some((partition.leader, partition.leader_epoch));
+            return (data, nothing());
+        }
+        let ends = self.logs.ends(partition.log);
+        let mut data = bounds(partition, &ends);
+        if entry.last_fetched_epoch != LeaderEpoch::NONE {
+            let (epoch, end) = self.logs.epoch_end(partition.log, entry.last_fetched_epoch);
+            if epoch == LeaderEpoch::NONE || end == Offset::NONE {
+                return (PartitionData { error: ErrorCode::OFFSET_OUT_OF_RANGE, ..data }, nothing());
+            }
+            if epoch < entry.last_fetched_epoch || end < entry.offset {
+                data.diverging = Some((epoch, end));
+                return (data, nothing());
+            }
+        }
+        if entry.offset < ends.start || entry.offset > ends.end {
+            return (PartitionData { error: ErrorCode::OFFSET_OUT_OF_RANGE, ..data }, nothing());
+        }
+        if let Isolation::ReadCommitted = isolation {
+            data.aborted = Some(Vec::new());
+        }
+        let upper = upper_bound(partition, &ends, isolation);
+        let bytes_max = entry.bytes_max.min(left);
+        if entry.offset >= upper || (bytes_max == 0 && !is_first) {
+            return (data, nothing());
+        }
+        (data, self.logs.read(partition.log, entry.offset, upper, bytes_max, is_first))
+    }
+
+    fn fill(
+        &mut self,
+        entry: &FetchEntry,
+        request_bytes_max: usize,
+        data: &mut PartitionData,
+        records: RecordBytes,
+        isolation: Isolation,
+    ) {
+        self.counters.bytes_read += records.len() as u64;
+        data.is_oversized = records.len() > entry.bytes_max.min(request_bytes_max);
+        if isolation == Isolation::ReadCommitted
+            && !records.is_empty()
+            && let Some(index) = self.index_of(entry.log)
+        {
+            let upper = Offset(data.last_stable_offset);
+            data.aborted = Some(self.logs.aborted(self.partitions[index].log, entry.offset, upper));
+        }
+        data.records = records;
+    }
+}
+
+impl PartitionData {
+    /// An answer without data.
+    #[must_use]
+    pub fn failed(error: ErrorCode) -> Self {
+        Self { error, high_watermark: -1, last_stable_offset: -1, log_start_offset: -1, ..Self::default() }
+    }
+}
+
+/// FE-13: the error for a reader whose leader epoch is not ours; −1 is not checked.
+pub(super) fn fenced(theirs: LeaderEpoch, ours: LeaderEpoch) -> Option<ErrorCode> {
+    match theirs.cmp(&ours) {
+        _ if theirs == LeaderEpoch::NONE => None,
+        std::cmp::Ordering::Less => Some(ErrorCode::FENCED_LEADER_EPOCH),
+        std::cmp::Ordering::Greater => Some(ErrorCode::UNKNOWN_LEADER_EPOCH),
+        std::cmp::Ordering::Equal => None,
+    }
+}
+
+fn bounds<H>(partition: &Partition<H>, ends: &LogEnds) -> PartitionData {
+    PartitionData {
+        high_watermark: partition.watermark.high_watermark().0,
+        last_stable_offset: partition.last_stable_offset(ends).0,
+        log_start_offset: ends.start.0,
+        ..PartitionData::default()
+    }
+}
+
+/// FE-8.
+pub(super) fn upper_bound<H>(partition: &Partition<H>, ends: &LogEnds, isolation: Isolation) -> Offset {
+    match isolation {
+        Isolation::ReadUncommitted => partition.watermark.high_watermark(),
+        Isolation::ReadCommitted => partition.last_stable_offset(ends),
+        Isolation::Replica(_) => ends.end,
+    }
+}

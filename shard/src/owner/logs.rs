@@ -1,0 +1,85 @@
+//! What an owner needs of its shard's storage; `store.rs` fills it with `storage::Store`, tests with a list.
+
+use bytes::Bytes;
+use protocol::RecordBytes;
+use storage::error::AppendError;
+use storage::types::{LeaderEpoch, Offset, ProducerId};
+
+use crate::env::WallMs;
+
+/// The logs of one shard. Calls do no I/O and never wait; what is not in memory comes back as a plan for the driver.
+pub trait Logs {
+    /// Names an open log; cheap.
+    type Log: Copy + Eq + std::hash::Hash + std::fmt::Debug;
+    /// A read that has to go to the disk.
+    type Cold: std::fmt::Debug;
+
+    /// Assigns offsets to a batch and stages it; it is durable when the committer says so.
+    fn append(
+        &self,
+        log: Self::Log,
+        batch: Bytes,
+        leader_epoch: LeaderEpoch,
+        now: WallMs,
+    ) -> Result<Appended, AppendError>;
+    /// Whole batches from the one that holds `from`, below `upper`, of one segment (FE-6, FE-7). More than `bytes_max`
+    /// only if `at_least_one` and the first batch is larger.
+    fn read(&self, log: Self::Log, from: Offset, upper: Offset, bytes_max: usize, at_least_one: bool)
+    -> Read<Self::Cold>;
+    /// Where the log starts and ends.
+    fn ends(&self, log: Self::Log) -> LogEnds;
+    /// The largest epoch at or below `epoch` and where it ends (LE-1…3); the log's newest epoch ends at its end.
+    fn epoch_end(&self, log: Self::Log, epoch: LeaderEpoch) -> (LeaderEpoch, Offset);
+    /// The epoch of the newest batch, NONE for an empty log.
+    fn newest_epoch(&self, log: Self::Log) -> LeaderEpoch;
+    /// The epoch that holds `offset`, NONE if unknown.
+    fn epoch_of(&self, log: Self::Log, offset: Offset) -> LeaderEpoch;
+    /// Transactions aborted in `[from, to)`, for read_committed (FE-11).
+    fn aborted(&self, log: Self::Log, from: Offset, to: Offset) -> Vec<(ProducerId, Offset)>;
+}
+
+/// A batch got its offsets, or had them already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Appended {
+    /// The first record's offset.
+    pub base_offset: Offset,
+    /// The last record's offset.
+    pub last_offset: Offset,
+    /// The batch had been appended before (PR-41); nothing was staged.
+    pub is_duplicate: bool,
+    /// The log start at this moment.
+    pub log_start: Offset,
+}
+
+/// The ends of a log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogEnds {
+    /// The first offset that can be read.
+    pub start: Offset,
+    /// One past the last offset appended.
+    pub end: Offset,
+    /// One past the last offset that is on stable storage, as the log's durability class has it.
+    pub durable: Offset,
+    /// The first offset of an open transaction.
+    pub first_unstable: Option<Offset>,
+    /// Bytes in all segments.
+    pub size_bytes: u64,
+    /// Number of segments.
+    pub segments: usize,
+}
+
+/// The outcome of a read.
+#[derive(Debug)]
+pub enum Read<C> {
+    /// The data, from memory; empty where there is none below the upper bound.
+    Cached(RecordBytes),
+    /// The data is on disk: at most `bytes_max` bytes will come of it (or one larger batch).
+    Cold {
+        /// To be carried out by the driver.
+        plan: C,
+        /// What it may bring.
+        bytes_max: usize,
+    },
+    /// The log is offline.
+    Offline,
+}

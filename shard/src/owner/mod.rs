@@ -1,0 +1,238 @@
+//! A shard's service for the partitions it owns: appends, reads, offset questions, and who waits for what. A state
+//! machine over the logs ([`Logs`]): every change comes through [`Owner::handle`] or an event, effects come out of
+//! [`Owner::poll_output`]. One per shard; it sees only this shard's partitions. No clock, no await.
+//!
+//! ```text
+//! inbox ─ handle ─► append ─► staged in the log ─ committer ─► durable ─► high watermark ─► reply
+//!                   fetch  ─► cached data ─► reply      │          └────► waiting fetches ─► reply
+//!                          └► cold read ─► driver reads ─► reply
+//! ```
+
+mod append;
+mod fetch;
+mod logs;
+mod offsets;
+mod partition;
+
+use std::collections::VecDeque;
+
+use hashbrown::HashMap;
+use slab::Slab;
+use storage::types::{LeaderEpoch, LogId, Offset};
+
+pub use self::fetch::{ColdFetch, ColdPiece};
+pub use self::logs::{Appended, LogEnds, Logs, Read};
+pub use self::offsets::OffsetLookup;
+pub use self::partition::{Partition, PartitionSettings};
+
+use self::append::PendingAppend;
+use self::fetch::ParkedFetch;
+use crate::env::{Instant, WallMs};
+use crate::ids::BrokerId;
+use crate::message::{AppendResult, LogSummary, ReplyTo, ShardReply, ShardRequest};
+use crate::purgatory::fetch::FetchWatches;
+use crate::purgatory::produce::{PartitionIndex, ProducePurgatory, WaitFor};
+
+/// What the driver of an owner has to do.
+#[derive(Debug)]
+pub enum OwnerOutput<L: Logs> {
+    /// Send a reply.
+    Reply {
+        /// To whom.
+        to: ReplyTo,
+        /// What.
+        reply: ShardReply,
+    },
+    /// Read from disk, then hand the whole back to [`Owner::cold_done`].
+    ReadCold(ColdFetch<L::Cold>),
+    /// Look offsets up by time or delete below one, then reply.
+    LookUp(OffsetLookup<L::Log>),
+}
+
+/// The partitions of one shard. `L` is the shard's storage.
+#[derive(Debug)]
+pub struct Owner<L: Logs> {
+    broker: BrokerId,
+    logs: L,
+    partitions: Slab<Partition<L::Log>>,
+    by_id: HashMap<LogId, PartitionIndex, foldhash::fast::FixedState>,
+    by_log: HashMap<L::Log, PartitionIndex, foldhash::fast::FixedState>,
+    produces: ProducePurgatory<PendingAppend>,
+    fetches: FetchWatches<ParkedFetch>,
+    outputs: VecDeque<OwnerOutput<L>>,
+    counters: OwnerCounters,
+}
+
+/// Running counts of an owner, for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OwnerCounters {
+    /// Batches appended.
+    pub batches_appended: u64,
+    /// Bytes of those batches.
+    pub bytes_appended: u64,
+    /// Batches that had been appended before and were answered with the original's offset.
+    pub duplicates: u64,
+    /// Record bytes handed to readers.
+    pub bytes_read: u64,
+}
+
+impl<L: Logs> Owner<L> {
+    /// An owner of no partition yet, on `broker`.
+    #[must_use]
+    pub fn new(broker: BrokerId, logs: L) -> Self {
+        Self {
+            broker,
+            logs,
+            partitions: Slab::new(),
+            by_id: HashMap::default(),
+            by_log: HashMap::default(),
+            produces: ProducePurgatory::default(),
+            fetches: FetchWatches::default(),
+            outputs: VecDeque::new(),
+            counters: OwnerCounters::default(),
+        }
+    }
+
+    /// The shard's storage.
+    pub fn logs(&self) -> &L {
+        &self.logs
+    }
+
+    /// Running counts.
+    #[must_use]
+    pub fn counters(&self) -> OwnerCounters {
+        self.counters
+    }
+
+    /// Produces and fetches that wait here.
+    #[must_use]
+    pub fn waiting(&self) -> (usize, usize) {
+        (self.produces.len(), self.fetches.len())
+    }
+
+    /// Partitions owned.
+    #[must_use]
+    pub fn partition_count(&self) -> usize {
+        self.partitions.len()
+    }
+
+    /// The log of a partition owned here.
+    #[must_use]
+    pub fn log_of(&self, id: LogId) -> Option<L::Log> {
+        self.index_of(id).map(|index| self.partitions[index].log)
+    }
+
+    /// The earliest time at which [`Self::expire`] has something to do.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.produces.next_deadline()
+    }
+
+    /// A request from a shard (also from this one).
+    pub fn handle(&mut self, to: ReplyTo, request: ShardRequest, wall: WallMs) {
+        match request {
+            ShardRequest::Append(append) => self.append(to, append, wall),
+            ShardRequest::Fetch(read) => self.fetch(to, read),
+            ShardRequest::Offsets(queries) => self.answer_offsets(to, queries),
+            ShardRequest::Logs => {
+                let reply = ShardReply::Logs(self.summaries());
+                self.reply(to, reply);
+            }
+        }
+    }
+
+    /// The asker does not wait any longer. Nothing happens if the answer has left.
+    pub fn cancel(&mut self, to: ReplyTo) {
+        self.fetches.cancel(to);
+    }
+
+    /// The log's completed syncs reach up to `end` now: moves the high watermark and answers who waited for it.
+    pub fn durable(&mut self, log: L::Log, end: Offset) {
+        let Some(&index) = self.by_log.get(&log) else { return };
+        let completed = self.produces.advance(index, WaitFor::Durable, end);
+        self.answer_appends(completed);
+        if let Some(mark) = self.partitions[index].watermark.leader_durable(end) {
+            self.high_watermark_moved(index, mark);
+        }
+    }
+
+    /// Answers what has waited until its deadline.
+    pub fn expire(&mut self, now: Instant) {
+        let completed = self.produces.expire(now);
+        self.answer_appends(completed);
+    }
+
+    /// This shard owns a partition from now on; its log is open.
+    pub fn adopt(&mut self, id: LogId, log: L::Log, leader_epoch: LeaderEpoch, settings: PartitionSettings) {
+        let partition = Partition::new(id, log, self.broker, leader_epoch, settings, self.logs.ends(log));
+        let index = self.partitions.insert(partition);
+        let known = self.by_id.insert(id, index);
+        assert!(known.is_none(), "a partition is adopted once");
+        self.by_log.insert(log, index);
+    }
+
+    /// New settings of a partition; they hold for the next request.
+    pub fn reconfigure(&mut self, id: LogId, settings: PartitionSettings) {
+        let Some(index) = self.index_of(id) else { return };
+        if let Some(mark) = self.partitions[index].watermark.set_min_insync_replicas(settings.min_insync_replicas) {
+            self.high_watermark_moved(index, mark);
+        }
+    }
+
+    /// The partition leaves this shard: whoever waits on it is answered. Returns its log, to be closed or deleted.
+    pub fn release(&mut self, id: LogId) -> Option<L::Log> {
+        let index = self.by_id.remove(&id)?;
+        let partition = self.partitions.remove(index);
+        self.by_log.remove(&partition.log);
+        let completed = self.produces.fail_partition(index);
+        self.answer_appends(completed);
+        let parked = self.fetches.disturb(index);
+        self.resume(parked);
+        Some(partition.log)
+    }
+
+    /// The next thing to do; to be drained after each call of the above.
+    pub fn poll_output(&mut self) -> Option<OwnerOutput<L>> {
+        self.outputs.pop_front()
+    }
+
+    fn index_of(&self, id: LogId) -> Option<PartitionIndex> {
+        self.by_id.get(&id).copied()
+    }
+
+    fn reply(&mut self, to: ReplyTo, reply: ShardReply) {
+        self.outputs.push_back(OwnerOutput::Reply { to, reply });
+    }
+
+    fn reply_append(&mut self, to: ReplyTo, results: Vec<AppendResult>) {
+        self.reply(to, ShardReply::Append(results));
+    }
+
+    fn high_watermark_moved(&mut self, index: PartitionIndex, mark: Offset) {
+        let completed = self.produces.advance(index, WaitFor::HighWatermark, mark);
+        self.answer_appends(completed);
+        let readable = self.partitions[index].became_readable(mark);
+        let parked = self.fetches.readable(index, readable);
+        self.resume(parked);
+    }
+
+    fn summaries(&self) -> Vec<LogSummary> {
+        let summary = |(_, p): (usize, &Partition<L::Log>)| {
+            let ends = self.logs.ends(p.log);
+            LogSummary {
+                log: p.id,
+                size_bytes: ends.size_bytes,
+                log_start: ends.start,
+                high_watermark: p.watermark.high_watermark(),
+                log_end: ends.end,
+                segments: ends.segments,
+            }
+        };
+        let mut summaries: Vec<_> = self.partitions.iter().map(summary).collect();
+        summaries.sort_by_key(|s| s.log);
+        summaries
+    }
+}
+
+#[cfg(test)]
+mod tests;
