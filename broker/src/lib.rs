@@ -1,1 +1,3 @@
-//! Placeholder while the workspace is laid out.
+//! The Penstock process: configuration, listeners, the life of a request, one file per API, admin HTTP, command line.
+
+pub mod config;

@@ -9,3 +9,4 @@ pub mod message;
 pub mod owner;
 pub mod partition;
 pub mod purgatory;
+pub mod replies;

@@ -2,6 +2,7 @@
 //! runtime: I/O goes through [`disk::Disk`], time comes in as a parameter.
 
 pub mod disk;
+pub mod error;
 pub mod leader_epoch;
 pub mod producer_state;
 pub mod segment;

@@ -49,14 +49,24 @@ pub fn parse(text: &str) -> Result<Vec<Property>, PropertiesError> {
         }
         let (key, value) = split(&logical);
         let unescaped = |text: &str| {
-            unescape(text).map_err(|fault| PropertiesError { line: line_number, fault })
+            unescape(text).map_err(|fault| PropertiesError {
+                line: line_number,
+                fault,
+            })
         };
         let key = unescaped(key)?;
         if key.is_empty() {
             let fault = format!("'{start}' has no key; a line is key=value");
-            return Err(PropertiesError { line: line_number, fault });
+            return Err(PropertiesError {
+                line: line_number,
+                fault,
+            });
         }
-        properties.push(Property { key, value: unescaped(value)?, line: line_number });
+        properties.push(Property {
+            key,
+            value: unescaped(value)?,
+            line: line_number,
+        });
     }
     Ok(properties)
 }
@@ -109,9 +119,12 @@ fn unescape(text: &str) -> Result<String, String> {
 
 fn unicode(chars: &mut Peekable<Chars<'_>>) -> Result<char, String> {
     let digits: String = chars.by_ref().take(4).collect();
-    let code = u32::from_str_radix(&digits, 16).ok().filter(|_| digits.len() == 4);
-    code.and_then(char::from_u32)
-        .ok_or_else(|| format!("'\\u{digits}' is not a character; \\u is followed by four hexadecimal digits"))
+    let code = u32::from_str_radix(&digits, 16)
+        .ok()
+        .filter(|_| digits.len() == 4);
+    code.and_then(char::from_u32).ok_or_else(|| {
+        format!("'\\u{digits}' is not a character; \\u is followed by four hexadecimal digits")
+    })
 }
 
 #[cfg(test)]
@@ -120,7 +133,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn pairs(text: &str) -> Vec<(String, String)> {
-        parse(text).expect("well formed").into_iter().map(|p| (p.key, p.value)).collect()
+        parse(text)
+            .expect("well formed")
+            .into_iter()
+            .map(|p| (p.key, p.value))
+            .collect()
     }
 
     fn pair(key: &str, value: &str) -> (String, String) {

@@ -37,7 +37,8 @@ impl<L: Logs> Owner<L> {
         if waits.is_empty() {
             return self.reply_append(to, results);
         }
-        self.produces.add(PendingAppend { to, results }, wait_for, &waits, append.deadline);
+        self.produces
+            .add(PendingAppend { to, results }, wait_for, &waits, append.deadline);
     }
 
     fn append_one(
@@ -56,7 +57,10 @@ impl<L: Logs> Owner<L> {
             return AppendResult::failed(ErrorCode::NOT_ENOUGH_REPLICAS, None);
         }
         let bytes = item.batch.len();
-        let appended = match self.logs.append(partition.log, item.batch, partition.leader_epoch, wall) {
+        let appended = match self
+            .logs
+            .append(partition.log, item.batch, partition.leader_epoch, wall)
+        {
             Ok(appended) => appended,
             Err(error) => return failure(&error, partition.leader, partition.leader_epoch),
         };
@@ -68,7 +72,11 @@ impl<L: Logs> Owner<L> {
             self.counters.batches_appended += 1;
             self.counters.bytes_appended += bytes as u64;
         }
-        waits.push(WaitItem { partition: index, target: end, item: number });
+        waits.push(WaitItem {
+            partition: index,
+            target: end,
+            item: number,
+        });
         AppendResult {
             error: ErrorCode::NONE,
             base_offset: appended.base_offset,
@@ -90,7 +98,11 @@ impl<L: Logs> Owner<L> {
     }
 
     pub(super) fn answer_appends(&mut self, completed: Vec<Completed<PendingAppend>>) {
-        for Completed { context: PendingAppend { to, mut results }, outcomes } in completed {
+        for Completed {
+            context: PendingAppend { to, mut results },
+            outcomes,
+        } in completed
+        {
             for (item, outcome) in outcomes {
                 let error = match outcome {
                     ItemOutcome::Done => continue,
@@ -129,7 +141,9 @@ fn failure(error: &AppendError, leader: BrokerId, leader_epoch: LeaderEpoch) -> 
         AppendError::LargerThanSegment { .. } => ErrorCode::RECORD_LIST_TOO_LARGE,
         AppendError::Malformed(_) => ErrorCode::CORRUPT_MESSAGE,
         AppendError::OffsetGap { .. } => ErrorCode::UNKNOWN_SERVER_ERROR,
-        AppendError::Backlog { .. } | AppendError::Full | AppendError::Offline(_) => ErrorCode::KAFKA_STORAGE_ERROR,
+        AppendError::Backlog { .. } | AppendError::Full | AppendError::Offline(_) => {
+            ErrorCode::KAFKA_STORAGE_ERROR
+        }
         AppendError::StaleLeaderEpoch { .. } | AppendError::NoSuchLog => ErrorCode::NOT_LEADER_OR_FOLLOWER,
     };
     let mut result = AppendResult::failed(code, Some(error.to_string().into()));

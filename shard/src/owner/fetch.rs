@@ -5,7 +5,9 @@ use storage::types::{LeaderEpoch, Offset};
 
 use super::logs::LogEnds;
 use super::{Logs, Owner, OwnerOutput, Partition, Read};
-use crate::message::{FetchAnswer, FetchEntry, FetchRead, Isolation, PartitionData, ReplyTo, ShardReply, Wait};
+use crate::message::{
+    FetchAnswer, FetchEntry, FetchRead, Isolation, PartitionData, ReplyTo, ShardReply, Wait,
+};
 
 /// A fetch that waits for more data to be readable.
 #[derive(Debug)]
@@ -38,7 +40,8 @@ impl<L: Logs> Owner<L> {
             && let Some(needed_bytes) = self.still_needed(&read, wait)
         {
             let partitions = read.entries.iter().filter_map(|e| self.index_of(e.log)).collect();
-            self.fetches.add(to, ParkedFetch { to, read }, partitions, needed_bytes);
+            self.fetches
+                .add(to, ParkedFetch { to, read }, partitions, needed_bytes);
             return;
         }
         self.fetch_now(to, read);
@@ -52,7 +55,11 @@ impl<L: Logs> Owner<L> {
 
     /// The disk was read: `pieces` are the batches of each piece, or `None` where the read failed.
     pub fn cold_done(&mut self, mut fetch: ColdFetch<L::Cold>, pieces: Vec<Option<RecordBytes>>) {
-        assert_eq!(fetch.pieces.len(), pieces.len(), "each piece is read or has failed");
+        assert_eq!(
+            fetch.pieces.len(),
+            pieces.len(),
+            "each piece is read or has failed"
+        );
         for (piece, records) in fetch.pieces.iter().zip(pieces) {
             let entry = &fetch.read.entries[piece.entry];
             let data = &mut fetch.answer.partitions[piece.entry];
@@ -70,11 +77,16 @@ impl<L: Logs> Owner<L> {
             return None;
         }
         let grown = self.mark(read).saturating_sub(wait.seen);
-        wait.needed_bytes.checked_sub(grown).filter(|missing| *missing > 0)
+        wait.needed_bytes
+            .checked_sub(grown)
+            .filter(|missing| *missing > 0)
     }
 
     fn mark(&self, read: &FetchRead) -> u64 {
-        let readable = |e: &FetchEntry| self.index_of(e.log).map_or(0, |i| self.partitions[i].readable_bytes);
+        let readable = |e: &FetchEntry| {
+            self.index_of(e.log)
+                .map_or(0, |i| self.partitions[i].readable_bytes)
+        };
         read.entries.iter().map(readable).sum()
     }
 
@@ -105,7 +117,12 @@ impl<L: Logs> Owner<L> {
         if pieces.is_empty() {
             self.reply(to, ShardReply::Fetch(answer));
         } else {
-            self.outputs.push_back(OwnerOutput::ReadCold(ColdFetch { pieces, to, read, answer }));
+            self.outputs.push_back(OwnerOutput::ReadCold(ColdFetch {
+                pieces,
+                to,
+                read,
+                answer,
+            }));
         }
     }
 
@@ -118,7 +135,10 @@ impl<L: Logs> Owner<L> {
     ) -> (PartitionData, Read<L::Cold>) {
         let nothing = || Read::Cached(RecordBytes::default());
         let Some(index) = self.index_of(entry.log) else {
-            return (PartitionData::failed(ErrorCode::NOT_LEADER_OR_FOLLOWER), nothing());
+            return (
+                PartitionData::failed(ErrorCode::NOT_LEADER_OR_FOLLOWER),
+                nothing(),
+            );
         };
         let partition = &self.partitions[index];
         if let Some(error) = fenced(entry.current_leader_epoch, partition.leader_epoch) {
@@ -131,7 +151,13 @@ impl<L: Logs> Owner<L> {
         if entry.last_fetched_epoch != LeaderEpoch::NONE {
             let (epoch, end) = self.logs.epoch_end(partition.log, entry.last_fetched_epoch);
             if epoch == LeaderEpoch::NONE || end == Offset::NONE {
-                return (PartitionData { error: ErrorCode::OFFSET_OUT_OF_RANGE, ..data }, nothing());
+                return (
+                    PartitionData {
+                        error: ErrorCode::OFFSET_OUT_OF_RANGE,
+                        ..data
+                    },
+                    nothing(),
+                );
             }
             if epoch < entry.last_fetched_epoch || end < entry.offset {
                 data.diverging = Some((epoch, end));
@@ -139,7 +165,13 @@ impl<L: Logs> Owner<L> {
             }
         }
         if entry.offset < ends.start || entry.offset > ends.end {
-            return (PartitionData { error: ErrorCode::OFFSET_OUT_OF_RANGE, ..data }, nothing());
+            return (
+                PartitionData {
+                    error: ErrorCode::OFFSET_OUT_OF_RANGE,
+                    ..data
+                },
+                nothing(),
+            );
         }
         if let Isolation::ReadCommitted = isolation {
             data.aborted = Some(Vec::new());
@@ -149,7 +181,11 @@ impl<L: Logs> Owner<L> {
         if entry.offset >= upper || (bytes_max == 0 && !is_first) {
             return (data, nothing());
         }
-        (data, self.logs.read(partition.log, entry.offset, upper, bytes_max, is_first))
+        (
+            data,
+            self.logs
+                .read(partition.log, entry.offset, upper, bytes_max, is_first),
+        )
     }
 
     fn fill(
@@ -177,7 +213,13 @@ impl PartitionData {
     /// An answer without data.
     #[must_use]
     pub fn failed(error: ErrorCode) -> Self {
-        Self { error, high_watermark: -1, last_stable_offset: -1, log_start_offset: -1, ..Self::default() }
+        Self {
+            error,
+            high_watermark: -1,
+            last_stable_offset: -1,
+            log_start_offset: -1,
+            ..Self::default()
+        }
     }
 }
 

@@ -24,8 +24,14 @@ pub trait Logs {
     ) -> Result<Appended, AppendError>;
     /// Whole batches from the one that holds `from`, below `upper`, of one segment (FE-6, FE-7). More than `bytes_max`
     /// only if `at_least_one` and the first batch is larger.
-    fn read(&self, log: Self::Log, from: Offset, upper: Offset, bytes_max: usize, at_least_one: bool)
-    -> Read<Self::Cold>;
+    fn read(
+        &self,
+        log: Self::Log,
+        from: Offset,
+        upper: Offset,
+        bytes_max: usize,
+        at_least_one: bool,
+    ) -> Read<Self::Cold>;
     /// Where the log starts and ends.
     fn ends(&self, log: Self::Log) -> LogEnds;
     /// The largest epoch at or below `epoch` and where it ends (LE-1…3); the log's newest epoch ends at its end.

@@ -148,7 +148,9 @@ impl<L: Logs> Owner<L> {
 
     /// The log's completed syncs reach up to `end` now: moves the high watermark and answers who waited for it.
     pub fn durable(&mut self, log: L::Log, end: Offset) {
-        let Some(&index) = self.by_log.get(&log) else { return };
+        let Some(&index) = self.by_log.get(&log) else {
+            return;
+        };
         let completed = self.produces.advance(index, WaitFor::Durable, end);
         self.answer_appends(completed);
         if let Some(mark) = self.partitions[index].watermark.leader_durable(end) {
@@ -174,7 +176,10 @@ impl<L: Logs> Owner<L> {
     /// New settings of a partition; they hold for the next request.
     pub fn reconfigure(&mut self, id: LogId, settings: PartitionSettings) {
         let Some(index) = self.index_of(id) else { return };
-        if let Some(mark) = self.partitions[index].watermark.set_min_insync_replicas(settings.min_insync_replicas) {
+        if let Some(mark) = self.partitions[index]
+            .watermark
+            .set_min_insync_replicas(settings.min_insync_replicas)
+        {
             self.high_watermark_moved(index, mark);
         }
     }

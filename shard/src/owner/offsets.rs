@@ -66,7 +66,8 @@ impl<L: Logs> Owner<L> {
         if open.is_empty() {
             self.reply(to, ShardReply::Offsets(answers));
         } else {
-            self.outputs.push_back(OwnerOutput::LookUp(OffsetLookup { to, answers, open }));
+            self.outputs
+                .push_back(OwnerOutput::LookUp(OffsetLookup { to, answers, open }));
         }
     }
 
@@ -120,6 +121,11 @@ impl OffsetAnswer {
     /// An answer that knows nothing but why.
     #[must_use]
     pub fn failed(error: ErrorCode) -> Self {
-        Self { error, offset: Offset::NONE, timestamp: -1, leader_epoch: LeaderEpoch::NONE }
+        Self {
+            error,
+            offset: Offset::NONE,
+            timestamp: -1,
+            leader_epoch: LeaderEpoch::NONE,
+        }
     }
 }

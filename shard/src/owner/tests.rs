@@ -8,7 +8,8 @@ use storage::types::ProducerId;
 use super::*;
 use crate::ids::ShardId;
 use crate::message::{
-    Acks, Append, AppendItem, FetchAnswer, FetchEntry, FetchRead, Isolation, OffsetQuery, OffsetQueryKind, Wait,
+    Acks, Append, AppendItem, FetchAnswer, FetchEntry, FetchRead, Isolation, OffsetQuery, OffsetQueryKind,
+    Wait,
 };
 use crate::replies::Replies;
 
@@ -38,22 +39,41 @@ impl Logs for FakeLogs {
     fn append(&self, log: usize, batch: Bytes, _: LeaderEpoch, _: WallMs) -> Result<Appended, AppendError> {
         let log = &mut self.0.borrow_mut()[log];
         if batch.is_empty() {
-            return Err(AppendError::OutOfOrderSequence { producer_id: 1, expected: 1, found: 2 });
+            return Err(AppendError::OutOfOrderSequence {
+                producer_id: 1,
+                expected: 1,
+                found: 2,
+            });
         }
         let known = log.batches.iter().position(|b| b[0] == batch[0]);
         let at = Offset(known.unwrap_or(log.batches.len()) as i64);
         if known.is_none() {
             log.batches.push(batch);
         }
-        Ok(Appended { base_offset: at, last_offset: at, is_duplicate: known.is_some(), log_start: Offset(0) })
+        Ok(Appended {
+            base_offset: at,
+            last_offset: at,
+            is_duplicate: known.is_some(),
+            log_start: Offset(0),
+        })
     }
 
-    fn read(&self, log: usize, from: Offset, upper: Offset, max: usize, at_least_one: bool) -> Read<Self::Cold> {
+    fn read(
+        &self,
+        log: usize,
+        from: Offset,
+        upper: Offset,
+        max: usize,
+        at_least_one: bool,
+    ) -> Read<Self::Cold> {
         let id = log;
         let log = &self.0.borrow()[log];
         let (from, upper) = (from.0 as usize, upper.0 as usize);
         if from < log.cold_below {
-            return Read::Cold { plan: (id, from), bytes_max: max };
+            return Read::Cold {
+                plan: (id, from),
+                bytes_max: max,
+            };
         }
         let mut records = RecordBytes::default();
         for batch in &log.batches[from..upper] {
@@ -102,7 +122,10 @@ struct Bed {
 const NOW: WallMs = WallMs(0);
 
 fn id(partition: i32) -> LogId {
-    LogId { partition, ..LogId::default() }
+    LogId {
+        partition,
+        ..LogId::default()
+    }
 }
 
 impl Bed {
@@ -111,16 +134,25 @@ impl Bed {
         let mut owner = Owner::new(BrokerId(1), logs);
         for partition in 0..partitions {
             owner.logs.0.borrow_mut().push(FakeLog::default());
-            let settings = PartitionSettings { min_insync_replicas: 1 };
+            let settings = PartitionSettings {
+                min_insync_replicas: 1,
+            };
             owner.adopt(id(partition), partition as usize, LeaderEpoch(3), settings);
         }
-        Self { owner, replies: Replies::new(100), open: Vec::new() }
+        Self {
+            owner,
+            replies: Replies::new(100),
+            open: Vec::new(),
+        }
     }
 
     fn to(&mut self) -> ReplyTo {
         let (token, reply) = self.replies.register().expect("few are open");
         self.open.push(reply);
-        ReplyTo { shard: ShardId(0), token }
+        ReplyTo {
+            shard: ShardId(0),
+            token,
+        }
     }
 
     fn append(&mut self, acks: Acks, items: &[(i32, u8)]) -> ReplyTo {
@@ -129,10 +161,22 @@ impl Bed {
             .iter()
             .map(|(partition, name)| AppendItem {
                 log: id(*partition),
-                batch: if *name == 0 { Bytes::new() } else { Bytes::from(vec![*name; 10]) },
+                batch: if *name == 0 {
+                    Bytes::new()
+                } else {
+                    Bytes::from(vec![*name; 10])
+                },
             })
             .collect();
-        self.owner.handle(to, ShardRequest::Append(Append { items, acks, deadline: Instant(100) }), NOW);
+        self.owner.handle(
+            to,
+            ShardRequest::Append(Append {
+                items,
+                acks,
+                deadline: Instant(100),
+            }),
+            NOW,
+        );
         to
     }
 
@@ -150,7 +194,11 @@ impl Bed {
     fn appended(&mut self) -> Vec<(ReplyTo, Vec<(ErrorCode, i64)>)> {
         let mut all = Vec::new();
         while let Some(output) = self.owner.poll_output() {
-            let OwnerOutput::Reply { to, reply: ShardReply::Append(results) } = output else {
+            let OwnerOutput::Reply {
+                to,
+                reply: ShardReply::Append(results),
+            } = output
+            else {
                 panic!("an append reply, not {output:?}")
             };
             all.push((to, results.iter().map(|r| (r.error, r.base_offset.0)).collect()));
@@ -160,7 +208,10 @@ impl Bed {
 
     fn fetched(&mut self) -> Option<(ReplyTo, FetchAnswer)> {
         match self.owner.poll_output()? {
-            OwnerOutput::Reply { to, reply: ShardReply::Fetch(answer) } => Some((to, answer)),
+            OwnerOutput::Reply {
+                to,
+                reply: ShardReply::Fetch(answer),
+            } => Some((to, answer)),
             other => panic!("a fetch reply, not {other:?}"),
         }
     }
@@ -194,7 +245,10 @@ fn an_append_is_answered_only_after_every_partition_is_durable() {
     bed.sync(0);
     assert!(bed.appended().is_empty());
     bed.sync(1);
-    assert_eq!(bed.appended(), [(to, vec![(ErrorCode::NONE, 0), (ErrorCode::NONE, 0)])]);
+    assert_eq!(
+        bed.appended(),
+        [(to, vec![(ErrorCode::NONE, 0), (ErrorCode::NONE, 0)])]
+    );
 }
 
 #[test]
@@ -215,7 +269,13 @@ fn a_duplicate_is_answered_with_the_original_and_not_before_it_is_durable() {
     let again = bed.append(Acks::All, &[(0, 1)]);
     assert!(bed.appended().is_empty());
     bed.sync(0);
-    assert_eq!(bed.appended(), [(first, vec![(ErrorCode::NONE, 0)]), (again, vec![(ErrorCode::NONE, 0)])]);
+    assert_eq!(
+        bed.appended(),
+        [
+            (first, vec![(ErrorCode::NONE, 0)]),
+            (again, vec![(ErrorCode::NONE, 0)])
+        ]
+    );
     let late = bed.append(Acks::All, &[(0, 1)]);
     assert_eq!(bed.appended(), [(late, vec![(ErrorCode::NONE, 0)])]);
     assert_eq!(bed.owner.counters().duplicates, 2);
@@ -226,8 +286,11 @@ fn one_refused_partition_does_not_hold_back_the_others() {
     let mut bed = Bed::new(1);
     let to = bed.append(Acks::All, &[(0, 0), (0, 1), (7, 1)]);
     bed.sync(0);
-    let codes =
-        vec![(ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER, -1), (ErrorCode::NONE, 0), (ErrorCode::NOT_LEADER_OR_FOLLOWER, -1)];
+    let codes = vec![
+        (ErrorCode::OUT_OF_ORDER_SEQUENCE_NUMBER, -1),
+        (ErrorCode::NONE, 0),
+        (ErrorCode::NOT_LEADER_OR_FOLLOWER, -1),
+    ];
     assert_eq!(bed.appended(), [(to, codes)]);
 }
 
@@ -247,18 +310,30 @@ fn consumers_read_only_what_is_durable() {
     bed.appended();
     bed.fetch(read(&[(0, 0)], 1000));
     let (_, answer) = bed.fetched().expect("answered at once");
-    assert_eq!((sizes(&answer), answer.partitions[0].high_watermark), (vec![0], 0));
+    assert_eq!(
+        (sizes(&answer), answer.partitions[0].high_watermark),
+        (vec![0], 0)
+    );
     bed.sync(0);
     bed.fetch(read(&[(0, 0)], 1000));
     let (_, answer) = bed.fetched().expect("answered at once");
-    assert_eq!((sizes(&answer), answer.partitions[0].high_watermark), (vec![10], 1));
+    assert_eq!(
+        (sizes(&answer), answer.partitions[0].high_watermark),
+        (vec![10], 1)
+    );
 }
 
 #[test]
 fn a_waiting_fetch_is_woken_by_the_high_watermark_and_not_before() {
     let mut bed = Bed::new(2);
-    let wait = Some(Wait { seen: 0, needed_bytes: 15 });
-    let to = bed.fetch(FetchRead { wait, ..read(&[(0, 0), (1, 0)], 1000) });
+    let wait = Some(Wait {
+        seen: 0,
+        needed_bytes: 15,
+    });
+    let to = bed.fetch(FetchRead {
+        wait,
+        ..read(&[(0, 0), (1, 0)], 1000)
+    });
     bed.append(Acks::None, &[(0, 1), (1, 2)]);
     bed.appended();
     bed.sync(0);
@@ -267,8 +342,20 @@ fn a_waiting_fetch_is_woken_by_the_high_watermark_and_not_before() {
     let (woken, answer) = bed.fetched().expect("20 bytes are readable");
     assert_eq!((woken, sizes(&answer), answer.mark), (to, vec![10, 10], 20));
     // A wait on what has been seen already goes on waiting; one behind is answered at once.
-    bed.fetch(FetchRead { wait: Some(Wait { seen: 20, needed_bytes: 1 }), ..read(&[(0, 1)], 1000) });
-    bed.fetch(FetchRead { wait: Some(Wait { seen: 0, needed_bytes: 1 }), ..read(&[(1, 0)], 1000) });
+    bed.fetch(FetchRead {
+        wait: Some(Wait {
+            seen: 20,
+            needed_bytes: 1,
+        }),
+        ..read(&[(0, 1)], 1000)
+    });
+    bed.fetch(FetchRead {
+        wait: Some(Wait {
+            seen: 0,
+            needed_bytes: 1,
+        }),
+        ..read(&[(1, 0)], 1000)
+    });
     assert_eq!(sizes(&bed.fetched().expect("data came before the wait").1), [10]);
 }
 
@@ -276,13 +363,26 @@ fn a_waiting_fetch_is_woken_by_the_high_watermark_and_not_before() {
 fn a_released_partition_answers_everyone_who_waits_on_it() {
     let mut bed = Bed::new(1);
     let produce = bed.append(Acks::All, &[(0, 1)]);
-    let wait = Some(Wait { seen: 0, needed_bytes: 1 });
-    bed.fetch(FetchRead { wait, ..read(&[(0, 0)], 1000) });
+    let wait = Some(Wait {
+        seen: 0,
+        needed_bytes: 1,
+    });
+    bed.fetch(FetchRead {
+        wait,
+        ..read(&[(0, 0)], 1000)
+    });
     assert_eq!(bed.owner.release(id(0)), Some(0));
-    let Some(OwnerOutput::Reply { to, reply: ShardReply::Append(results) }) = bed.owner.poll_output() else {
+    let Some(OwnerOutput::Reply {
+        to,
+        reply: ShardReply::Append(results),
+    }) = bed.owner.poll_output()
+    else {
         panic!("the produce is answered first")
     };
-    assert_eq!((to, results[0].error), (produce, ErrorCode::NOT_LEADER_OR_FOLLOWER));
+    assert_eq!(
+        (to, results[0].error),
+        (produce, ErrorCode::NOT_LEADER_OR_FOLLOWER)
+    );
     let (_, answer) = bed.fetched().expect("the fetch is answered");
     assert_eq!(answer.partitions[0].error, ErrorCode::NOT_LEADER_OR_FOLLOWER);
 }
@@ -297,7 +397,11 @@ fn limits_bind_after_the_first_partition_with_data() {
     assert_eq!(sizes(&bed.fetched().expect("answered").1), [0, 20, 0]);
     bed.fetch(read(&[(0, 0), (1, 0), (2, 0)], 5));
     let (_, answer) = bed.fetched().expect("answered");
-    assert_eq!(sizes(&answer), [0, 10, 0], "one whole batch although it is larger");
+    assert_eq!(
+        sizes(&answer),
+        [0, 10, 0],
+        "one whole batch although it is larger"
+    );
     assert!(answer.partitions[1].is_oversized);
 }
 
@@ -309,12 +413,19 @@ fn cold_data_goes_through_the_driver_and_keeps_its_place() {
     (0..2).for_each(|log| bed.sync(log));
     bed.owner.logs.0.borrow_mut()[0].cold_below = 1;
     bed.fetch(read(&[(0, 0), (1, 0)], 1000));
-    let Some(OwnerOutput::ReadCold(fetch)) = bed.owner.poll_output() else { panic!("a cold read") };
+    let Some(OwnerOutput::ReadCold(fetch)) = bed.owner.poll_output() else {
+        panic!("a cold read")
+    };
     assert_eq!(fetch.pieces.iter().map(|p| p.plan).collect::<Vec<_>>(), [(0, 0)]);
-    bed.owner.cold_done(fetch, vec![Some(RecordBytes::from(Bytes::from_static(b"cold")))]);
+    bed.owner
+        .cold_done(fetch, vec![Some(RecordBytes::from(Bytes::from_static(b"cold")))]);
     let (_, answer) = bed.fetched().expect("answered");
     assert_eq!(answer.partitions[0].records.len(), 4);
-    assert_eq!(answer.partitions[1].records.len(), 0, "the cold read was planned with the whole limit");
+    assert_eq!(
+        answer.partitions[1].records.len(),
+        0,
+        "the cold read was planned with the whole limit"
+    );
 }
 
 #[test]
@@ -341,15 +452,26 @@ fn delete_records_is_bounded_by_the_high_watermark() {
     let mut delete = |offset: i64| {
         let to = bed.to();
         let what = OffsetQueryKind::DeleteBefore(Offset(offset));
-        let query = OffsetQuery { log: id(0), current_leader_epoch: LeaderEpoch::NONE, what };
+        let query = OffsetQuery {
+            log: id(0),
+            current_leader_epoch: LeaderEpoch::NONE,
+            what,
+        };
         bed.owner.handle(to, ShardRequest::Offsets(vec![query]), NOW);
         match bed.owner.poll_output() {
-            Some(OwnerOutput::Reply { reply: ShardReply::Offsets(answers), .. }) => Err(answers[0].error),
+            Some(OwnerOutput::Reply {
+                reply: ShardReply::Offsets(answers),
+                ..
+            }) => Err(answers[0].error),
             Some(OwnerOutput::LookUp(lookup)) => Ok(lookup.open[0].what),
             other => panic!("an answer, not {other:?}"),
         }
     };
-    assert_eq!(delete(1), Err(ErrorCode::OFFSET_OUT_OF_RANGE), "appended but not durable");
+    assert_eq!(
+        delete(1),
+        Err(ErrorCode::OFFSET_OUT_OF_RANGE),
+        "appended but not durable"
+    );
     assert_eq!(delete(-2), Err(ErrorCode::OFFSET_OUT_OF_RANGE));
     assert_eq!(delete(-1), Ok(offsets::LookUp::DeleteBefore(Offset(0))));
 }

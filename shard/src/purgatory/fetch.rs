@@ -109,8 +109,13 @@ mod tests {
     use super::*;
 
     fn key(shard: u16) -> WatchKey {
-        let (token, _reply) = crate::replies::Replies::<()>::new(1).register().expect("one is free");
-        WatchKey { shard: crate::ids::ShardId(shard), token }
+        let (token, _reply) = crate::replies::Replies::<()>::new(1)
+            .register()
+            .expect("one is free");
+        WatchKey {
+            shard: crate::ids::ShardId(shard),
+            token,
+        }
     }
 
     #[test]
