@@ -1,6 +1,7 @@
 //! One shard's logs on disk: Kafka-format segments, the shard's journal, caches, recovery. Knows no Kafka API and no
 //! runtime: I/O goes through [`disk::Disk`], time comes in as a parameter.
 
+pub mod batch_cache;
 pub mod disk;
 pub mod error;
 pub mod leader_epoch;
