@@ -130,11 +130,17 @@ impl Reader {
         compact: bool,
         version: i16,
     ) -> Result<Option<Vec<T>>, DecodeError> {
-        self.vector(compact, T::BYTES_MIN, |r| {
-            let mut element = T::default();
-            element.read(r, version)?;
-            Ok(element)
-        })
+        self.vector(compact, T::BYTES_MIN, |r| r.structure(version))
+    }
+
+    /// A struct.
+    ///
+    /// # Errors
+    /// Those of the struct.
+    pub fn structure<T: Struct>(&mut self, version: i16) -> Result<T, DecodeError> {
+        let mut value = T::default();
+        value.read(self, version)?;
+        Ok(value)
     }
 
     /// A struct that may be null: a byte that is negative for null stands before it.
@@ -143,11 +149,22 @@ impl Reader {
     /// Those of the struct.
     pub fn nullable_struct<T: Struct>(&mut self, version: i16) -> Result<Option<T>, DecodeError> {
         if self.i8()? < 0 {
-            return Ok(None);
+            Ok(None)
+        } else {
+            self.structure(version).map(Some)
         }
-        let mut value = T::default();
-        value.read(self, version)?;
-        Ok(Some(value))
+    }
+
+    /// A struct that may be null as the content of a tagged field: an unsigned varint, 0 for null, stands before it.
+    ///
+    /// # Errors
+    /// Those of the struct.
+    pub fn tagged_nullable_struct<T: Struct>(&mut self, version: i16) -> Result<Option<T>, DecodeError> {
+        if self.uvarint()? == 0 {
+            Ok(None)
+        } else {
+            self.structure(version).map(Some)
+        }
     }
 }
 
@@ -212,6 +229,17 @@ impl Writer {
                 value.write(self, version);
             }
             None => self.i8(-1),
+        }
+    }
+
+    /// A struct that may be null as the content of a tagged field: 1 before it, or 0 alone.
+    pub fn tagged_nullable_struct<T: Struct>(&mut self, version: i16, value: Option<&T>) {
+        match value {
+            Some(value) => {
+                self.uvarint(1);
+                value.write(self, version);
+            }
+            None => self.uvarint(0),
         }
     }
 }

@@ -42,6 +42,16 @@ impl Str {
         std::str::from_utf8(&self.0).expect("a Str is only made from UTF-8")
     }
 
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether the text is empty.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The text's bytes, without a copy.
     pub fn as_bytes(&self) -> &Bytes {
         &self.0
@@ -223,7 +233,7 @@ mod tests {
         let mut map = HashMap::new();
         map.insert(Str::from("topic"), 1);
         assert_eq!(map.get("topic"), Some(&1));
-        assert!(Str::from("a") < Str::from(String::from("b")));
+        assert_eq!(Str::from("a").cmp(&Str::from(String::from("b"))), Ordering::Less);
         assert_eq!(Str::from("x"), "x");
     }
 
