@@ -1,4 +1,5 @@
 //! Configuration in two stages: as written (`properties.rs`, `layers.rs`: which key, which value, from where) and resolved
 //! (typed settings). Kafka's property names and units throughout (DESIGN §9).
 
+pub mod layers;
 pub mod properties;
