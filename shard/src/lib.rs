@@ -1,8 +1,10 @@
 //! What one core owns: its partitions, its copy of the cluster's metadata, and every state machine that decides.
 //! Nothing here does I/O but `runtime/` (feature `runtime`), the only executor code of the project.
 
+pub mod config;
 pub mod connection;
 pub mod env;
+pub mod error;
 pub mod fetch;
 pub mod ids;
 pub mod message;
