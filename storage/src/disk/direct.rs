@@ -1,0 +1,583 @@
+//! The real disk: glommio's `DmaFile` on io_uring with O_DIRECT, one [`DirectDisk`] per shard and log directory. Each
+//! trap of glommio 0.9.0 that touches files (D2, D3, D5, D10; D4 is the callers' rule) is met here and named where it is
+//! met. Nothing else in this crate calls glommio.
+#![allow(unsafe_code)] // three libc calls and one Rc cast, each with its proof
+
+mod side_thread;
+#[cfg(test)]
+mod tests;
+
+use std::cell::RefCell;
+use std::ffi::CString;
+use std::fmt;
+use std::io;
+use std::mem::MaybeUninit;
+use std::ops::{Deref, DerefMut};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::panic::AssertUnwindSafe;
+use std::path::{Component, Path, PathBuf};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::UNIX_EPOCH;
+
+use bytes::{Bytes, BytesMut};
+use futures_lite::FutureExt;
+use glommio::io::{DmaBuffer, DmaFile, OpenOptions};
+use glommio::{GlommioError, allocate_dma_buffer, executor};
+
+use self::side_thread::{SideThread, caught};
+use super::{
+    BLOCK_BYTES, DirEntry, Disk, DiskBuf, DiskError, DiskFile, IO_BYTES_MAX, OpenMode, Space, align_down,
+    align_up,
+};
+
+/// Entries of one directory that [`Disk::list`] takes before it gives up.
+const LIST_ENTRIES_MAX: usize = 1 << 20;
+
+/// The directory inside a log directory for what is ours alone.
+const PRIVATE_DIR: &str = ".penstock";
+
+/// Bytes of the self test: more than a block, so that the probe of trap D2 finds a file that is not empty.
+const PROBE_BYTES: usize = 2 * BLOCK_BYTES;
+
+/// A log directory on a real file system, used by one shard (one glommio executor).
+#[derive(Clone)]
+pub struct DirectDisk {
+    inner: Rc<Inner>,
+}
+
+struct Inner {
+    dir: PathBuf,
+    kind: DiskKind,
+    side: RefCell<SideThread>,
+}
+
+/// How a file system takes our I/O: part of the start-up sentence and of health.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DiskKind {
+    /// O_DIRECT: past the page cache, straight to the device.
+    Direct,
+    /// The file system has no O_DIRECT (tmpfs): reads and writes go through memory.
+    Buffered,
+}
+
+/// An open file of a [`DirectDisk`].
+pub struct DirectFile {
+    file: DmaFile,
+    path: PathBuf,
+    writable: bool,
+}
+
+/// A buffer from the executor's I/O arena. glommio's arena hands out powers of two: a buffer of 1 MiB + 4 KiB takes
+/// 2 MiB of it.
+#[repr(transparent)]
+pub struct DirectBuf(DmaBuffer);
+
+impl DirectDisk {
+    /// Prepares this executor for files under `dir`, which is created when missing: warms up io_uring for the device,
+    /// then writes a scratch file and reads it back.
+    ///
+    /// # Errors
+    /// When the directory cannot be used or the self test fails; the message says what to do about it.
+    pub async fn open(dir: impl Into<PathBuf>) -> Result<Self, DiskError> {
+        let dir = dir.into();
+        let failed = |error| DiskError::new("preparing log directory", &dir, error);
+        check_absolute(&dir).map_err(failed)?;
+        let probe = probe_path(&dir);
+        let (probe_dir, path) = (dir.join(PRIVATE_DIR), probe.clone());
+        blocking(move || {
+            std::fs::create_dir_all(&probe_dir)?;
+            // Trap D2: glommio asks a device for IOPOLL by reading the first file it opens there. On an empty file the
+            // read ends before the driver is asked, the answer is "supported", and every later read of this executor
+            // fails with EOPNOTSUPP. So the first file opened is one that holds bytes.
+            std::fs::write(&path, [0; PROBE_BYTES])?;
+            std::fs::File::open(&path)?.sync_all()
+        })
+        .await
+        .map_err(|error| failed(next_step(error)))?;
+        let tested = self_test(&probe).await;
+        blocking(move || std::fs::remove_file(&probe)).await.ok(); // overwritten by the next start otherwise
+        let kind = tested.map_err(|error| failed(next_step(error)))?;
+        let side = RefCell::default();
+        Ok(Self {
+            inner: Rc::new(Inner { dir, kind, side }),
+        })
+    }
+
+    /// Whether I/O here is direct or goes through the page cache.
+    #[must_use]
+    pub fn kind(&self) -> DiskKind {
+        self.inner.kind
+    }
+
+    /// The log directory.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.inner.dir
+    }
+
+    /// Runs a blocking call of `operation` on `path` off the executor.
+    async fn call<T: Send + 'static>(
+        &self,
+        operation: &'static str,
+        path: &Path,
+        job: impl FnOnce(PathBuf) -> io::Result<T> + Send + 'static,
+    ) -> Result<T, DiskError> {
+        let result = match check_absolute(path) {
+            Ok(()) => {
+                let path = path.to_owned();
+                blocking(move || job(path)).await
+            }
+            Err(error) => Err(error),
+        };
+        result.map_err(|error| DiskError::new(operation, path, error))
+    }
+}
+
+impl Disk for DirectDisk {
+    type File = DirectFile;
+    type Buf = DirectBuf;
+
+    fn alloc(&self, len: usize) -> DirectBuf {
+        alloc(len)
+    }
+
+    async fn open(&self, path: &Path, mode: OpenMode) -> Result<DirectFile, DiskError> {
+        let opened = match check_absolute(path) {
+            Ok(()) => open(path, mode).await,
+            Err(error) => Err(error),
+        };
+        let file = opened.map_err(|error| DiskError::new("open", path, error))?;
+        Ok(DirectFile {
+            file,
+            path: path.to_owned(),
+            writable: mode != OpenMode::Read,
+        })
+    }
+
+    async fn list(&self, dir: &Path) -> Result<Vec<DirEntry>, DiskError> {
+        self.call("list", dir, |dir| list(&dir)).await
+    }
+
+    async fn create_dir(&self, dir: &Path) -> Result<(), DiskError> {
+        self.call("create directory", dir, |dir| std::fs::create_dir_all(dir))
+            .await
+    }
+
+    async fn remove_file(&self, path: &Path) -> Result<(), DiskError> {
+        self.call("remove", path, |path| std::fs::remove_file(path)).await
+    }
+
+    async fn remove_dir_all(&self, dir: &Path) -> Result<(), DiskError> {
+        self.call("remove", dir, |dir| std::fs::remove_dir_all(dir)).await
+    }
+
+    async fn rename(&self, from: &Path, to: &Path) -> Result<(), DiskError> {
+        let target = to.to_owned();
+        let rename = move |from: PathBuf| {
+            check_absolute(&target)?;
+            std::fs::rename(from, target)
+        };
+        self.call("rename", from, rename).await
+    }
+
+    async fn sync_dir(&self, dir: &Path) -> Result<(), DiskError> {
+        let sync = |dir: PathBuf| {
+            let dir = std::fs::File::open(dir)?;
+            if !dir.metadata()?.is_dir() {
+                return Err(io::ErrorKind::NotADirectory.into());
+            }
+            dir.sync_all()
+        };
+        self.call("sync of directory", dir, sync).await
+    }
+
+    async fn sync_filesystem(&self, dir: &Path) -> Result<(), DiskError> {
+        let failed = |error| DiskError::new("sync of file system", dir, error);
+        check_absolute(dir).map_err(failed)?;
+        let path = dir.to_owned();
+        let started = self.inner.side.borrow_mut().run(move || sync_filesystem(&path));
+        started.map_err(failed)?.await.map_err(failed)
+    }
+
+    async fn space(&self, dir: &Path) -> Result<Space, DiskError> {
+        self.call("space query", dir, |dir| space(&dir)).await
+    }
+}
+
+impl DirectFile {
+    fn error(&self, operation: &'static str, error: io::Error) -> DiskError {
+        DiskError::new(operation, &self.path, error)
+    }
+
+    fn check_writable(&self, operation: &'static str) -> Result<(), DiskError> {
+        if self.writable {
+            return Ok(());
+        }
+        let error = io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "the file is open for reading only",
+        );
+        Err(self.error(operation, error))
+    }
+
+    /// Writes one buffer of at most [`IO_BYTES_MAX`], carrying a short write on.
+    async fn write_chunk(&self, buf: Rc<DirectBuf>, position: u64) -> io::Result<()> {
+        let mut buf = into_dma(buf);
+        let mut position = position;
+        loop {
+            let len = buf.as_bytes().len();
+            let written = self
+                .file
+                .write_rc_at(Rc::clone(&buf), position)
+                .await
+                .map_err(into_io)?;
+            if written >= len {
+                return Ok(());
+            }
+            // A short write is how a full disk or a file size limit begins; the next one brings the reason. Direct I/O
+            // can only go on from a whole block, so what was written of the last one is written again.
+            let done = written - written % BLOCK_BYTES;
+            if done == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            let mut rest = alloc(len - done);
+            rest.copy_from_slice(buf.as_bytes().get(done..).unwrap_or_default());
+            position += done as u64;
+            buf = into_dma(Rc::new(rest));
+        }
+    }
+
+    /// Reads the whole blocks that hold the range and cuts it out.
+    async fn read(&self, position: u64, len: usize) -> io::Result<Bytes> {
+        let end = position
+            .checked_add(len as u64)
+            .filter(|end| i64::try_from(*end).is_ok_and(|end| end <= i64::MAX - BLOCK_BYTES as i64))
+            .ok_or(io::ErrorKind::InvalidInput)?;
+        let mut out = BytesMut::new();
+        let mut at = align_down(position);
+        while at < end {
+            let want = align_up(end - at).min(IO_BYTES_MAX as u64);
+            let size = usize::try_from(want).map_err(|_| io::ErrorKind::InvalidInput)?;
+            // Trap D3: `DmaFile::read_at` returns bytes that the file does not hold when it is misaligned near the
+            // end; `read_at_aligned` returns what was read, and the slice is ours to cut.
+            let read = self.file.read_at_aligned(at, size).await.map_err(into_io)?;
+            let skip = usize::try_from(position.saturating_sub(at)).unwrap_or(usize::MAX);
+            let take = usize::try_from(end - at).unwrap_or(usize::MAX).min(read.len());
+            out.extend_from_slice(read.get(skip..take).unwrap_or_default());
+            at += read.len() as u64;
+            if read.len() < size && (read.is_empty() || !read.len().is_multiple_of(BLOCK_BYTES)) {
+                break; // the end of the file; a short read of whole blocks goes on
+            }
+        }
+        Ok(out.freeze())
+    }
+}
+
+impl DiskFile for DirectFile {
+    type Buf = DirectBuf;
+
+    async fn write_at(&self, buf: Rc<DirectBuf>, position: u64) -> Result<(), DiskError> {
+        self.check_writable("write")?;
+        if !position.is_multiple_of(BLOCK_BYTES as u64) || !buf.len().is_multiple_of(BLOCK_BYTES) {
+            let reason = "position or length is not a multiple of the block size";
+            let error = io::Error::new(io::ErrorKind::InvalidInput, reason);
+            return Err(self.error("write", error));
+        }
+        if buf.len() <= IO_BYTES_MAX {
+            let written = self.write_chunk(buf, position).await;
+            return written.map_err(|error| self.error("write", error));
+        }
+        // glommio writes whole buffers only, so a larger one is split at the price of a copy.
+        for (index, chunk) in buf.chunks(IO_BYTES_MAX).enumerate() {
+            let mut part = alloc(chunk.len());
+            part.copy_from_slice(chunk);
+            let at = position + (index * IO_BYTES_MAX) as u64;
+            let written = self.write_chunk(Rc::new(part), at).await;
+            written.map_err(|error| self.error("write", error))?;
+        }
+        Ok(())
+    }
+
+    async fn read_at(&self, position: u64, len: usize) -> Result<Bytes, DiskError> {
+        let read = self.read(position, len).await;
+        read.map_err(|error| self.error("read", error))
+    }
+
+    async fn sync(&self) -> Result<(), DiskError> {
+        let synced = self.file.fdatasync().await;
+        synced.map_err(|error| self.error("sync", into_io(error)))
+    }
+
+    async fn allocate(&self, size: u64) -> Result<(), DiskError> {
+        self.check_writable("allocate")?;
+        if size <= self.size().await? {
+            return Ok(());
+        }
+        // The size is extended too (no `keep_size`): extending i_size with each direct write takes ext4's exclusive
+        // inode lock and halves the throughput (measured, reference/glommio.md §3.3).
+        let allocated = self.file.pre_allocate(size, false).await.map_err(into_io);
+        match allocated {
+            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => self.truncate(size).await,
+            other => other.map_err(|error| self.error("allocate", error)),
+        }
+    }
+
+    async fn truncate(&self, size: u64) -> Result<(), DiskError> {
+        self.check_writable("truncate")?;
+        let truncated = match i64::try_from(size) {
+            Ok(_) => self.file.truncate(size).await.map_err(into_io),
+            Err(_) => Err(io::ErrorKind::FileTooLarge.into()),
+        };
+        truncated.map_err(|error| self.error("truncate", error))
+    }
+
+    async fn size(&self) -> Result<u64, DiskError> {
+        // Trap D10: glommio's `file_size` asks by path, which fails or answers for another file after a rename.
+        let stat = stat(&self.file).map_err(|error| self.error("size query", error))?;
+        Ok(u64::try_from(stat.st_size).unwrap_or(0))
+    }
+
+    async fn close(self) -> Result<(), DiskError> {
+        let closed = self.file.close().await;
+        closed.map_err(|error| DiskError::new("close", self.path, into_io(error)))
+    }
+}
+
+impl fmt::Debug for DirectFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DirectFile({})", self.path.display())
+    }
+}
+
+impl fmt::Display for DiskKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Direct => "direct",
+            Self::Buffered => "buffered",
+        })
+    }
+}
+
+impl Deref for DirectBuf {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
+impl DerefMut for DirectBuf {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        self.0.as_bytes_mut()
+    }
+}
+
+impl DiskBuf for DirectBuf {
+    fn trim(&mut self, len: usize) {
+        assert!(
+            len.is_multiple_of(BLOCK_BYTES),
+            "a buffer is trimmed to whole blocks, not to {len} bytes"
+        );
+        if len < self.len() {
+            self.0.trim_to_size(len);
+        }
+    }
+}
+
+fn alloc(len: usize) -> DirectBuf {
+    let len = usize::try_from(align_up(len.max(1) as u64)).expect("a buffer length fits usize");
+    let mut buf = DirectBuf(allocate_dma_buffer(len));
+    buf.fill(0); // glommio's memory is uninitialised
+    buf
+}
+
+/// The buffer as glommio wants it, without a copy.
+fn into_dma(buf: Rc<DirectBuf>) -> Rc<DmaBuffer> {
+    // SAFETY: `DirectBuf` is `repr(transparent)` over `DmaBuffer`, so both have the same size, alignment and validity,
+    // which is what `Rc::from_raw` asks of a pointer that came from `Rc::into_raw` of another type.
+    unsafe { Rc::from_raw(Rc::into_raw(buf).cast::<DmaBuffer>()) }
+}
+
+async fn open(path: &Path, mode: OpenMode) -> io::Result<DmaFile> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(mode != OpenMode::Read);
+    match mode {
+        OpenMode::Read | OpenMode::ReadWrite => {}
+        OpenMode::CreateNew => {
+            options.create_new(true);
+        }
+        OpenMode::CreateOrTruncate => {
+            options.create(true).truncate(true);
+        }
+    }
+    // Trap D10, its other half: after opening, glommio asks about the *path* and unwraps the answer, so a file that is
+    // renamed or removed meanwhile would panic the executor. It is then as if the open had come a moment later.
+    let opened = AssertUnwindSafe(options.dma_open(path)).catch_unwind().await;
+    let file = opened
+        .map_err(|_| io::Error::from(io::ErrorKind::NotFound))?
+        .map_err(into_io)?;
+    let file_type = stat(&file)?.st_mode & libc::S_IFMT;
+    match file_type {
+        libc::S_IFREG => Ok(file),
+        libc::S_IFDIR => Err(io::ErrorKind::IsADirectory.into()),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")),
+    }
+}
+
+fn stat(file: &DmaFile) -> io::Result<libc::stat> {
+    let mut stat = MaybeUninit::uninit();
+    // SAFETY: the descriptor is open as long as `file` lives; the kernel fills the struct when it returns 0.
+    if unsafe { libc::fstat(file.as_raw_fd(), stat.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: filled, see above.
+    Ok(unsafe { stat.assume_init() })
+}
+
+fn sync_filesystem(dir: &Path) -> io::Result<()> {
+    let dir = std::fs::File::open(dir)?;
+    // SAFETY: a plain call on a descriptor that is open.
+    if unsafe { libc::syncfs(dir.as_raw_fd()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+fn space(dir: &Path) -> io::Result<Space> {
+    let path = CString::new(dir.as_os_str().as_bytes())?;
+    let mut stat = MaybeUninit::uninit();
+    // SAFETY: `path` ends in a zero byte; the kernel fills the struct when it returns 0.
+    if unsafe { libc::statvfs(path.as_ptr(), stat.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: filled, see above.
+    let stat: libc::statvfs = unsafe { stat.assume_init() };
+    Ok(Space {
+        total_bytes: stat.f_frsize.saturating_mul(stat.f_blocks),
+        available_bytes: stat.f_frsize.saturating_mul(stat.f_bavail),
+    })
+}
+
+fn list(dir: &Path) -> io::Result<Vec<DirEntry>> {
+    let mut entries = Vec::new();
+    for entry in std::fs::read_dir(dir)? {
+        let entry = entry?;
+        // Symbolic links are followed, as operators use them for log directories; what vanished meanwhile is not there.
+        let metadata = match std::fs::metadata(entry.path()) {
+            Ok(metadata) => metadata,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(error),
+        };
+        if entries.len() == LIST_ENTRIES_MAX {
+            return Err(io::Error::other(format!("more than {LIST_ENTRIES_MAX} entries")));
+        }
+        let modified = metadata
+            .modified()?
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        entries.push(DirEntry {
+            name: entry.file_name().to_string_lossy().into_owned(),
+            is_dir: metadata.is_dir(),
+            size: if metadata.is_dir() { 0 } else { metadata.len() },
+            modified_ms: i64::try_from(modified.as_millis()).unwrap_or(i64::MAX),
+        });
+    }
+    entries.sort_unstable();
+    Ok(entries)
+}
+
+/// Runs `job` on the executor's blocking pool; a panic in it is an error (trap D5).
+async fn blocking<T: Send + 'static>(job: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    executor().spawn_blocking(move || caught(job)).await
+}
+
+/// Opens the probe (the warm-up of trap D2), then writes and reads it: what every log will do here.
+async fn self_test(probe: &Path) -> io::Result<DiskKind> {
+    let file = open(probe, OpenMode::Read).await?;
+    file.close().await.map_err(into_io)?;
+    let file = open(probe, OpenMode::CreateOrTruncate).await?;
+    let kind = kind_of(&file)?;
+    let file = DirectFile {
+        file,
+        path: probe.to_owned(),
+        writable: true,
+    };
+    let mut buf = alloc(PROBE_BYTES);
+    for (index, byte) in buf.iter_mut().enumerate() {
+        *byte = u8::try_from(index % 251).unwrap_or(0);
+    }
+    let buf = Rc::new(buf);
+    file.write_at(Rc::clone(&buf), 0)
+        .await
+        .map_err(|error| error.source)?;
+    file.sync().await.map_err(|error| error.source)?;
+    let found = file
+        .read_at(0, PROBE_BYTES + 1)
+        .await
+        .map_err(|error| error.source)?;
+    if found[..] != buf[..] {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "the self test read other bytes than it wrote: this device does not do direct I/O properly; \
+             put log.dirs on another file system",
+        ));
+    }
+    file.close().await.map_err(|error| error.source)?;
+    Ok(kind)
+}
+
+fn kind_of(file: &DmaFile) -> io::Result<DiskKind> {
+    // SAFETY: a plain query on a descriptor that is open.
+    let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) };
+    match flags {
+        -1 => Err(io::Error::last_os_error()),
+        flags if flags & libc::O_DIRECT != 0 => Ok(DiskKind::Direct),
+        _ => Ok(DiskKind::Buffered),
+    }
+}
+
+/// A scratch file of its own for each executor of this process. Process ids repeat, in containers at every start, so a
+/// left-over is overwritten and they do not pile up.
+fn probe_path(dir: &Path) -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let (pid, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    dir.join(PRIVATE_DIR).join(format!("probe-{pid}-{number}"))
+}
+
+/// Adds to an error of the start what the operator can do about it.
+fn next_step(error: io::Error) -> io::Error {
+    let advice = match error.raw_os_error() {
+        Some(libc::EINVAL | libc::EOPNOTSUPP) => {
+            "the file system refuses direct I/O: put log.dirs on ext4, XFS, btrfs, overlayfs or tmpfs"
+        }
+        Some(libc::EACCES | libc::EPERM) => "let the broker's user own the directory, or change log.dirs",
+        Some(libc::EROFS) => "the file system is mounted read-only: remount it or change log.dirs",
+        Some(libc::ENOSPC | libc::EDQUOT) => "the disk is full: free some space or change log.dirs",
+        Some(libc::ENOTDIR | libc::EEXIST) => "a part of the path is a file: change log.dirs",
+        Some(libc::EIO) => "the device reports errors: look at the kernel log and replace it",
+        _ => return error,
+    };
+    io::Error::new(error.kind(), format!("{error}; {advice}"))
+}
+
+/// Trap D10: with relative paths glommio's calls fail with EBADF or mean another directory.
+fn check_absolute(path: &Path) -> io::Result<()> {
+    let plain = |part| matches!(part, Component::RootDir | Component::Normal(_));
+    if path.is_absolute() && path.components().all(plain) {
+        return Ok(());
+    }
+    Err(io::Error::new(
+        io::ErrorKind::InvalidInput,
+        "the path is not absolute and plain",
+    ))
+}
+
+/// The operating system's error inside glommio's, with its number.
+fn into_io<T>(error: GlommioError<T>) -> io::Error {
+    match error {
+        GlommioError::EnhancedIoError { source, .. } | GlommioError::IoError(source) => source,
+        other => other.into(),
+    }
+}
