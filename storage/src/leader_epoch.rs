@@ -239,3 +239,203 @@ fn number<N: std::str::FromStr>(line: Option<&str>, at: usize) -> Result<N, Epoc
     line.and_then(|text| text.parse().ok())
         .ok_or(EpochFileError::Malformed { line: at })
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn epochs(entries: &[(i32, i64)]) -> LeaderEpochs {
+        let mut epochs = LeaderEpochs::new();
+        for (epoch, start) in entries {
+            epochs.assign(LeaderEpoch(*epoch), Offset(*start));
+        }
+        epochs
+    }
+
+    fn list(epochs: &LeaderEpochs) -> Vec<(i32, i64)> {
+        epochs
+            .entries()
+            .iter()
+            .map(|entry| (entry.epoch.0, entry.start_offset.0))
+            .collect()
+    }
+
+    fn end(epochs: &LeaderEpochs, requested: i32, log_end: i64) -> (i32, i64) {
+        let end = epochs.end_offset_for(LeaderEpoch(requested), Offset(log_end));
+        (end.epoch.0, end.end_offset.0)
+    }
+
+    #[test]
+    fn le_1_to_3_end_offsets() {
+        let epochs = epochs(&[(2, 10), (4, 20), (7, 35)]);
+        assert_eq!(end(&epochs, 7, 50), (7, 50));
+        assert_eq!(end(&epochs, 4, 50), (4, 35));
+        assert_eq!(end(&epochs, 6, 50), (4, 35));
+        assert_eq!(end(&epochs, 3, 50), (2, 20));
+        assert_eq!(end(&epochs, 1, 50), (1, 10));
+        assert_eq!(end(&epochs, 8, 50), (-1, -1));
+        assert_eq!(end(&epochs, -1, 50), (-1, -1));
+        assert_eq!(end(&LeaderEpochs::new(), 0, 50), (-1, -1));
+    }
+
+    #[test]
+    fn br_040_elections_without_data_leave_only_the_last_epoch() {
+        let mut epochs = epochs(&[(1, 0)]);
+        assert!(epochs.assign(LeaderEpoch(2), Offset(10)));
+        assert!(epochs.assign(LeaderEpoch(3), Offset(10)));
+        assert!(epochs.assign(LeaderEpoch(4), Offset(10)));
+        assert_eq!(list(&epochs), [(1, 0), (4, 10)]);
+        assert_eq!(end(&epochs, 2, 10), (1, 10));
+        assert_eq!(end(&epochs, 3, 10), (1, 10));
+        assert_eq!(end(&epochs, 4, 10), (4, 10));
+        // A follower that had epoch 2 at 10 learns that its leader wrote epoch 5 from 8 on.
+        assert!(epochs.assign(LeaderEpoch(5), Offset(8)));
+        assert_eq!(list(&epochs), [(1, 0), (5, 8)]);
+    }
+
+    #[test]
+    fn assigning_keeps_epochs_and_offsets_increasing() {
+        let mut epochs = epochs(&[(1, 0), (3, 30), (5, 50)]);
+        assert!(
+            !epochs.assign(LeaderEpoch(5), Offset(60)),
+            "a known epoch keeps its start"
+        );
+        assert!(!epochs.assign(LeaderEpoch(-1), Offset(70)));
+        assert!(!epochs.assign(LeaderEpoch(6), Offset(-1)));
+        assert!(
+            epochs.assign(LeaderEpoch(5), Offset(40)),
+            "unless the new one is lower"
+        );
+        assert_eq!(list(&epochs), [(1, 0), (3, 30), (5, 40)]);
+        assert!(
+            epochs.assign(LeaderEpoch(2), Offset(60)),
+            "a lower epoch removes the later ones"
+        );
+        assert_eq!(list(&epochs), [(1, 0), (2, 60)]);
+        assert!(epochs.assign(LeaderEpoch(3), Offset(0)));
+        assert_eq!(list(&epochs), [(3, 0)]);
+    }
+
+    #[test]
+    fn truncation_at_both_ends() {
+        let whole = epochs(&[(1, 0), (3, 30), (5, 50)]);
+        let from_end = |offset| {
+            let mut epochs = whole.clone();
+            let changed = epochs.truncate_from_end(Offset(offset));
+            (changed, list(&epochs))
+        };
+        assert_eq!(from_end(51), (false, list(&whole)));
+        assert_eq!(from_end(50), (true, vec![(1, 0), (3, 30)]));
+        assert_eq!(from_end(0), (true, vec![]));
+        let from_start = |offset| {
+            let mut epochs = whole.clone();
+            let changed = epochs.truncate_from_start(Offset(offset));
+            (changed, list(&epochs))
+        };
+        assert_eq!(from_start(0), (false, list(&whole)));
+        assert_eq!(from_start(29), (true, vec![(1, 29), (3, 30), (5, 50)]));
+        assert_eq!(from_start(30), (true, vec![(3, 30), (5, 50)]));
+        assert_eq!(
+            from_start(999),
+            (true, vec![(5, 999)]),
+            "the current epoch survives all its data"
+        );
+    }
+
+    #[test]
+    fn checkpoint_files() {
+        let whole = epochs(&[(0, 0), (2, 26), (4, 52)]);
+        assert_eq!(whole.encode(), "0\n3\n0 0\n2 26\n4 52\n");
+        assert_eq!(LeaderEpochs::decode(whole.encode().as_bytes()), Ok(whole));
+        assert_eq!(LeaderEpochs::decode(b"0\n0\n"), Ok(LeaderEpochs::new()));
+        for (file, error) in [
+            (&b""[..], EpochFileError::Malformed { line: 1 }),
+            (b"\xff\n0\n", EpochFileError::Malformed { line: 1 }),
+            (b"1\n0\n", EpochFileError::Version(1)),
+            (b"0\n-1\n", EpochFileError::Malformed { line: 2 }),
+            (
+                b"0\n2\n0 0\n",
+                EpochFileError::Count {
+                    expected: 2,
+                    found: 1,
+                },
+            ),
+            (
+                b"0\n1\n0 0\n1 5\n",
+                EpochFileError::Count {
+                    expected: 1,
+                    found: 2,
+                },
+            ),
+            (b"0\n1\n0 x\n", EpochFileError::Malformed { line: 3 }),
+            (b"0\n1\n0 -5\n", EpochFileError::Malformed { line: 3 }),
+            (
+                b"0\n2\n0 0\n99999999999 1\n",
+                EpochFileError::Malformed { line: 4 },
+            ),
+        ] {
+            assert_eq!(
+                LeaderEpochs::decode(file),
+                Err(error),
+                "{:?}",
+                String::from_utf8_lossy(file)
+            );
+        }
+    }
+
+    proptest! {
+        /// The model is the log itself: the epoch of each offset. Elections may be followed by no write at all.
+        #[test]
+        fn answers_are_those_of_the_log(steps in proptest::collection::vec((0u8..6, 0i64..12), 1..60)) {
+            let mut epochs = LeaderEpochs::new();
+            let (mut log, mut log_start, mut current): (Vec<i32>, i64, i32) = (Vec::new(), 0, 0);
+            epochs.assign(LeaderEpoch(0), Offset(0));
+            for (what, amount) in steps {
+                let log_end = log.len() as i64;
+                match what {
+                    0 | 1 => {
+                        current += 1 + amount as i32 % 3;
+                        epochs.assign(LeaderEpoch(current), Offset(log_end));
+                    }
+                    2 => {
+                        // A leader is elected after each truncation.
+                        let end = (log_end - amount).max(log_start);
+                        log.truncate(end as usize);
+                        epochs.truncate_from_end(Offset(end));
+                        current += 1;
+                        epochs.assign(LeaderEpoch(current), Offset(end));
+                    }
+                    3 => {
+                        log_start = (log_start + amount).min(log_end);
+                        epochs.truncate_from_start(Offset(log_start));
+                    }
+                    _ => {
+                        epochs.assign(LeaderEpoch(current), Offset(log_end));
+                        log.extend((0..amount).map(|_| current));
+                    }
+                }
+                let log_end = log.len() as i64;
+                let increasing = |pair: &[EpochEntry]| {
+                    pair[0].epoch < pair[1].epoch && pair[0].start_offset < pair[1].start_offset
+                };
+                prop_assert!(epochs.entries().windows(2).all(increasing));
+                for (offset, epoch) in log.iter().enumerate().skip(log_start as usize) {
+                    prop_assert_eq!(epochs.epoch_for(Offset(offset as i64)), Some(LeaderEpoch(*epoch)));
+                }
+                prop_assert_eq!(end(&epochs, current, log_end), (current, log_end));
+                prop_assert_eq!(end(&epochs, current + 1, log_end), (-1, -1));
+                for requested in 0..current {
+                    let retained = || log.iter().enumerate().skip(log_start as usize);
+                    // Where the first later epoch starts: at its first record, or at the log end if it has none yet.
+                    let next = retained().find(|(_, epoch)| **epoch > requested);
+                    let next = next.map_or(log_end, |(offset, _)| offset as i64);
+                    let floor = retained().filter(|(_, epoch)| **epoch <= requested).map(|(_, epoch)| *epoch).last();
+                    prop_assert_eq!(end(&epochs, requested, log_end), (floor.unwrap_or(requested), next));
+                }
+                prop_assert_eq!(LeaderEpochs::decode(epochs.encode().as_bytes()), Ok(epochs.clone()));
+            }
+        }
+    }
+}

@@ -142,3 +142,117 @@ impl SegmentIndexes {
         self.offset.heap_bytes() + self.time.heap_bytes() + self.txn.heap_bytes()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::segment::offset_index::OffsetPosition;
+
+    fn batch(last_offset: i64, position: u32, max_timestamp: i64) -> IndexedBatch {
+        IndexedBatch {
+            last_offset: Offset(last_offset),
+            position,
+            size: 100,
+            max_timestamp,
+        }
+    }
+
+    #[test]
+    fn an_entry_is_added_when_more_than_the_interval_went_by() {
+        let mut indexes = SegmentIndexes::new(Offset(0), 1 << 20);
+        for number in 0..7u32 {
+            // Timestamps run backwards from the third batch on.
+            let timestamp = if number < 3 {
+                1000 + i64::from(number)
+            } else {
+                500 - i64::from(number)
+            };
+            indexes
+                .append(batch(i64::from(number), number * 100, timestamp), 200)
+                .unwrap();
+        }
+        let at = |offset, position| OffsetPosition {
+            offset: Offset(offset),
+            position,
+        };
+        assert!(indexes.offset.iter().eq([at(3, 300), at(6, 600)]));
+        let largest = TimestampOffset {
+            timestamp: 1002,
+            offset: Offset(2),
+        };
+        assert!(indexes.time.iter().eq([largest]));
+        assert_eq!(indexes.largest_timestamp(), largest);
+        indexes.close().unwrap();
+        assert_eq!(indexes.time.len(), 1, "the final entry is there already");
+        assert!(indexes.heap_bytes() > 0);
+    }
+
+    #[test]
+    fn closing_adds_the_largest_timestamp() {
+        let mut indexes = SegmentIndexes::new(Offset(0), 1 << 20);
+        indexes.append(batch(0, 0, 7), 4096).unwrap();
+        assert!(indexes.time.is_empty());
+        indexes.close().unwrap();
+        assert_eq!(
+            indexes.time.last(),
+            TimestampOffset {
+                timestamp: 7,
+                offset: Offset(0)
+            }
+        );
+    }
+
+    #[test]
+    fn a_full_index_or_a_far_offset_needs_a_new_segment() {
+        let mut indexes = SegmentIndexes::new(Offset(0), 36);
+        assert!(!indexes.must_roll_before(Offset(i64::from(i32::MAX))));
+        assert!(indexes.must_roll_before(Offset(1 << 31)));
+        assert!(indexes.append(batch(1 << 31, 0, 0), 0).is_err());
+        for number in 0..3u32 {
+            assert!(
+                !indexes.must_roll_before(Offset(i64::from(number))),
+                "batch {number}"
+            );
+            indexes
+                .append(batch(i64::from(number), number * 100, i64::from(number)), 0)
+                .unwrap();
+        }
+        // Three time entries fit; one slot is for the roll.
+        assert!(indexes.time.is_full() && indexes.must_roll_before(Offset(3)));
+        indexes.close().unwrap();
+    }
+
+    #[test]
+    fn truncating_and_feeding_again_gives_the_same_entries() {
+        let feed = |indexes: &mut SegmentIndexes, from: u32, to: u32| {
+            for number in from..to {
+                indexes
+                    .append(batch(i64::from(number), number * 100, i64::from(number)), 250)
+                    .unwrap();
+            }
+        };
+        let mut whole = SegmentIndexes::new(Offset(0), 1 << 20);
+        feed(&mut whole, 0, 40);
+        let mut rebuilt = whole.clone();
+        rebuilt.clear(Offset(0));
+        assert_eq!(
+            rebuilt.largest_timestamp(),
+            TimestampOffset {
+                timestamp: -1,
+                offset: Offset(0)
+            }
+        );
+        feed(&mut rebuilt, 0, 40);
+        assert!(rebuilt.offset.iter().eq(whole.offset.iter()) && rebuilt.time.iter().eq(whole.time.iter()));
+        whole.truncate(
+            Offset(20),
+            TimestampOffset {
+                timestamp: 19,
+                offset: Offset(19),
+            },
+        );
+        assert!(whole.offset.iter().all(|entry| entry.offset < Offset(20)));
+        assert!(whole.time.iter().all(|entry| entry.offset < Offset(20)));
+        assert_eq!(whole.largest_timestamp().timestamp, 19);
+    }
+}

@@ -74,7 +74,11 @@ impl OffsetIndex {
         let mut previous: Option<Entry> = None;
         for (number, chunk) in chunks.iter().take(used).enumerate() {
             let entry = Entry::decode(*chunk);
-            if entry.relative_offset < 0 || entry.position < 0 {
+            let overflows = base_offset
+                .0
+                .checked_add(i64::from(entry.relative_offset))
+                .is_none();
+            if entry.relative_offset < 0 || entry.position < 0 || overflows {
                 return Err(IndexCorruption::OutOfRange { entry: number });
             }
             if previous.is_some_and(|p| !entry.is_after(p)) {
@@ -129,7 +133,9 @@ impl OffsetIndex {
     /// The last entry at or below `offset`; the start of the segment when there is none. A scan for `offset` starts there.
     #[must_use]
     pub fn lookup(&self, offset: Offset) -> OffsetPosition {
-        self.below(offset.plus(1))
+        let distance = offset.0.saturating_sub(self.base_offset.0);
+        self.entries
+            .partition_point(|entry| i64::from(entry.relative_offset) <= distance)
             .checked_sub(1)
             .and_then(|slot| self.entries.get(slot))
             .map_or(
@@ -254,5 +260,164 @@ pub(super) const fn relative(base: Offset, offset: Offset) -> Option<i32> {
     match offset.0.checked_sub(base.0) {
         Some(distance) if distance >= 0 && distance <= i32::MAX as i64 => Some(distance as i32),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const BASE: Offset = Offset(1000);
+
+    fn at(offset: i64, position: u32) -> OffsetPosition {
+        OffsetPosition {
+            offset: Offset(offset),
+            position,
+        }
+    }
+
+    fn index(entries: &[(i64, u32)]) -> OffsetIndex {
+        let mut index = OffsetIndex::new(BASE, 1 << 20);
+        for (offset, position) in entries {
+            index.append(Offset(*offset), *position).unwrap();
+        }
+        index
+    }
+
+    fn file(index: &OffsetIndex) -> Vec<u8> {
+        let mut file = Vec::new();
+        index.encode_from(0, &mut file);
+        file
+    }
+
+    #[test]
+    fn lookup_returns_the_entry_at_or_below() {
+        let index = index(&[(1009, 4200), (1020, 8400)]);
+        assert_eq!(index.lookup(Offset(999)), at(1000, 0));
+        assert_eq!(index.lookup(Offset(1008)), at(1000, 0));
+        assert_eq!(index.lookup(Offset(1009)), at(1009, 4200));
+        assert_eq!(index.lookup(Offset(1019)), at(1009, 4200));
+        assert_eq!(index.lookup(Offset(i64::MAX)), at(1020, 8400));
+        assert_eq!(index.upper_bound(0), Some(Offset(1009)));
+        assert_eq!(index.upper_bound(4200), Some(Offset(1009)));
+        assert_eq!(index.upper_bound(4201), Some(Offset(1020)));
+        assert_eq!(index.upper_bound(8401), None);
+    }
+
+    #[test]
+    fn entries_are_big_endian_and_relative() {
+        assert_eq!(file(&index(&[(1258, 0x0102_0304)])), [0, 0, 1, 2, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn a_full_index_takes_no_entry() {
+        let mut index = OffsetIndex::new(BASE, 23);
+        index.append(Offset(1001), 1).unwrap();
+        assert!(!index.is_full());
+        index.append(Offset(1002), 2).unwrap();
+        assert!(index.is_full());
+        assert_eq!(index.append(Offset(1003), 3), Err(IndexAppendError::Full));
+        assert_eq!(index.len(), 2);
+    }
+
+    #[test]
+    fn offsets_and_positions_beyond_31_bits_do_not_fit() {
+        let mut index = index(&[]);
+        let last = BASE.plus(i64::from(i32::MAX));
+        assert!(index.fits(last));
+        assert!(!index.fits(last.plus(1)) && !index.fits(Offset(999)) && !index.fits(Offset(i64::MIN)));
+        let overflow = Err(IndexAppendError::OffsetOverflow(last.plus(1)));
+        assert_eq!(index.append(last.plus(1), 5), overflow);
+        assert_eq!(
+            index.append(BASE, 1 << 31),
+            Err(IndexAppendError::OffsetOverflow(BASE))
+        );
+        index.append(last, i32::MAX.cast_unsigned()).unwrap();
+        assert_eq!(index.append(last, 1), Err(IndexAppendError::NotIncreasing(last)));
+    }
+
+    #[test]
+    fn a_preallocated_tail_of_zeroes_is_not_part_of_the_index() {
+        let mut bytes = file(&index(&[(1009, 4200), (1020, 8400)]));
+        bytes.resize(80, 0);
+        let index = OffsetIndex::decode(BASE, 80, &bytes).unwrap();
+        assert_eq!((index.len(), index.last()), (2, Some(at(1020, 8400))));
+        assert!(OffsetIndex::decode(BASE, 80, &[0; 80]).unwrap().is_empty());
+    }
+
+    #[test]
+    fn corrupt_files_are_refused() {
+        let size = IndexCorruption::Size {
+            len: 9,
+            entry_bytes: 8,
+        };
+        assert_eq!(OffsetIndex::decode(BASE, 80, &[1; 9]).unwrap_err(), size);
+        let good = file(&index(&[(1009, 4200), (1020, 8400)]));
+        for (byte, value, error) in [
+            (0, 0x80, IndexCorruption::OutOfRange { entry: 0 }),
+            (12, 0xff, IndexCorruption::OutOfRange { entry: 1 }),
+            (11, 9, IndexCorruption::NotIncreasing { entry: 1 }),
+            (14, 0, IndexCorruption::NotIncreasing { entry: 1 }),
+        ] {
+            let mut bad = good.clone();
+            bad[byte] = value;
+            assert_eq!(
+                OffsetIndex::decode(BASE, 80, &bad).unwrap_err(),
+                error,
+                "byte {byte}"
+            );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn decoding_never_panics_and_what_it_accepts_is_what_it_writes(bytes in proptest::collection::vec(0u8..4, 0..96)) {
+            if let Ok(index) = OffsetIndex::decode(BASE, 1 << 20, &bytes) {
+                let written = file(&index);
+                prop_assert_eq!(&bytes[..written.len()], &written[..]);
+                prop_assert!(bytes[written.len()..].iter().all(|byte| *byte == 0));
+            }
+        }
+
+        /// Against a plain vector, with the file kept up by incremental writes only.
+        #[test]
+        fn behaves_like_a_list_and_persists_by_appending(
+            steps in proptest::collection::vec((0u8..10, 1i64..50, 1u32..5000), 1..80),
+        ) {
+            let mut index = OffsetIndex::new(BASE, 1 << 20);
+            let mut model: Vec<OffsetPosition> = Vec::new();
+            let mut on_disk: Vec<u8> = Vec::new();
+            for (what, distance, bytes) in steps {
+                let last = model.last().copied().unwrap_or(at(BASE.0, 0));
+                match what {
+                    0 => {
+                        let cut = last.offset.plus(-distance);
+                        model.retain(|entry| entry.offset < cut);
+                        index.truncate(cut);
+                        on_disk.truncate(index.dirty_from() * OFFSET_ENTRY_BYTES);
+                    }
+                    1 | 2 => {
+                        prop_assert_eq!(on_disk.len(), index.dirty_from() * OFFSET_ENTRY_BYTES);
+                        index.encode_from(index.dirty_from(), &mut on_disk);
+                        index.mark_persisted(index.len());
+                        let reread = OffsetIndex::decode(BASE, 1 << 20, &on_disk).unwrap();
+                        prop_assert!(reread.iter().eq(model.iter().copied()));
+                        prop_assert_eq!(reread.dirty_from(), model.len());
+                    }
+                    _ => {
+                        let next = at(last.offset.0 + distance, last.position + bytes);
+                        index.append(next.offset, next.position).unwrap();
+                        model.push(next);
+                    }
+                }
+                let target = BASE.plus(distance * 7);
+                let floor = model.iter().rfind(|entry| entry.offset <= target).copied();
+                prop_assert_eq!(index.lookup(target), floor.unwrap_or(at(BASE.0, 0)));
+                let bound = model.iter().find(|entry| entry.position >= bytes).map(|entry| entry.offset);
+                prop_assert_eq!(index.upper_bound(bytes), bound);
+            }
+        }
     }
 }

@@ -83,7 +83,11 @@ impl TimeIndex {
         let mut previous: Option<Entry> = None;
         for (number, chunk) in chunks.iter().take(used).enumerate() {
             let entry = Entry::decode(chunk);
-            if entry.relative_offset < 0 || entry.timestamp < 0 {
+            let overflows = base_offset
+                .0
+                .checked_add(i64::from(entry.relative_offset))
+                .is_none();
+            if entry.relative_offset < 0 || entry.timestamp < 0 || overflows {
                 return Err(IndexCorruption::OutOfRange { entry: number });
             }
             if previous.is_some_and(|p| !entry.is_after(p)) {
@@ -257,5 +261,161 @@ impl Entry {
     /// A batch has one offset and one largest timestamp, so a later timestamp comes with a later offset.
     const fn is_after(self, previous: Self) -> bool {
         self.timestamp > previous.timestamp && self.relative_offset > previous.relative_offset
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const BASE: Offset = Offset(1000);
+
+    fn at(timestamp: i64, offset: i64) -> TimestampOffset {
+        TimestampOffset {
+            timestamp,
+            offset: Offset(offset),
+        }
+    }
+
+    fn index(entries: &[(i64, i64)]) -> TimeIndex {
+        let mut index = TimeIndex::new(BASE, 1 << 20);
+        for (timestamp, offset) in entries {
+            assert!(index.append(at(*timestamp, *offset)).unwrap());
+        }
+        index
+    }
+
+    fn file(index: &TimeIndex) -> Vec<u8> {
+        let mut file = Vec::new();
+        index.encode_from(0, &mut file);
+        file
+    }
+
+    #[test]
+    fn lookup_returns_the_entry_at_or_before() {
+        let index = index(&[(100, 1005), (200, 1010)]);
+        assert_eq!(index.lookup(99), at(-1, 1000));
+        assert_eq!(index.lookup(100), at(100, 1005));
+        assert_eq!(index.lookup(199), at(100, 1005));
+        assert_eq!(index.lookup(i64::MAX), at(200, 1010));
+        assert_eq!(index.last(), at(200, 1010));
+    }
+
+    #[test]
+    fn the_same_largest_timestamp_is_not_entered_twice() {
+        let mut index = index(&[(100, 1005)]);
+        assert_eq!(index.append(at(100, 1005)), Ok(false));
+        assert_eq!(index.append(at(-1, 1000)), Ok(false));
+        assert_eq!(
+            index.append(at(101, 1005)),
+            Err(IndexAppendError::NotIncreasing(Offset(1005)))
+        );
+        let far = BASE.plus(1 << 31);
+        let overflow = Err(IndexAppendError::OffsetOverflow(far));
+        assert_eq!(
+            index.append(TimestampOffset {
+                timestamp: 101,
+                offset: far
+            }),
+            overflow
+        );
+        assert_eq!(index.len(), 1);
+    }
+
+    #[test]
+    fn the_last_slot_is_kept_for_the_roll() {
+        let mut index = TimeIndex::new(BASE, 24);
+        assert!(!index.is_full());
+        index.append(at(1, 1001)).unwrap();
+        assert!(index.is_full());
+        assert_eq!(index.append(at(2, 1002)), Err(IndexAppendError::Full));
+        assert_eq!(index.append_at_roll(at(2, 1002)), Ok(true));
+        assert_eq!(index.append_at_roll(at(2, 1002)), Ok(false));
+    }
+
+    #[test]
+    fn zero_tails_go_but_the_epoch_itself_is_a_timestamp() {
+        let mut bytes = file(&index(&[(0, 1000), (5, 1003)]));
+        bytes.resize(120, 0);
+        assert_eq!(TimeIndex::decode(BASE, 120, &bytes).unwrap().len(), 2);
+        assert_eq!(
+            TimeIndex::decode(BASE, 120, &[0; 12]).unwrap().last(),
+            at(0, 1000)
+        );
+        assert!(TimeIndex::decode(BASE, 120, &[0; 120]).unwrap().is_empty());
+    }
+
+    #[test]
+    fn corrupt_files_are_refused() {
+        let size = IndexCorruption::Size {
+            len: 13,
+            entry_bytes: 12,
+        };
+        assert_eq!(TimeIndex::decode(BASE, 80, &[1; 13]).unwrap_err(), size);
+        let good = file(&index(&[(100, 1005), (200, 1010)]));
+        for (byte, value, error) in [
+            (0, 0x80, IndexCorruption::OutOfRange { entry: 0 }),
+            (20, 0xff, IndexCorruption::OutOfRange { entry: 1 }),
+            (19, 100, IndexCorruption::NotIncreasing { entry: 1 }),
+            (23, 5, IndexCorruption::NotIncreasing { entry: 1 }),
+        ] {
+            let mut bad = good.clone();
+            bad[byte] = value;
+            assert_eq!(
+                TimeIndex::decode(BASE, 80, &bad).unwrap_err(),
+                error,
+                "byte {byte}"
+            );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn decoding_never_panics_and_what_it_accepts_is_what_it_writes(bytes in proptest::collection::vec(0u8..3, 0..96)) {
+            if let Ok(index) = TimeIndex::decode(BASE, 1 << 20, &bytes) {
+                let written = file(&index);
+                prop_assert_eq!(&bytes[..written.len()], &written[..]);
+                prop_assert!(bytes[written.len()..].iter().all(|byte| *byte == 0));
+            }
+        }
+
+        #[test]
+        fn behaves_like_a_list_and_persists_by_appending(
+            steps in proptest::collection::vec((0u8..10, 1i64..50, 0i64..20), 1..80),
+        ) {
+            let mut index = TimeIndex::new(BASE, 1 << 20);
+            let mut model: Vec<TimestampOffset> = Vec::new();
+            let mut on_disk: Vec<u8> = Vec::new();
+            for (what, distance, later) in steps {
+                let last = model.last().copied().unwrap_or(at(-1, BASE.0));
+                match what {
+                    0 => {
+                        let cut = last.offset.plus(-distance);
+                        model.retain(|entry| entry.offset < cut);
+                        index.truncate(cut);
+                        on_disk.truncate(index.dirty_from() * TIME_ENTRY_BYTES);
+                    }
+                    1 | 2 => {
+                        index.encode_from(index.dirty_from(), &mut on_disk);
+                        index.mark_persisted(index.len());
+                        let reread = TimeIndex::decode(BASE, 1 << 20, &on_disk).unwrap();
+                        prop_assert!(reread.iter().eq(model.iter().copied()));
+                    }
+                    _ => {
+                        let next = at(last.timestamp + later, last.offset.0 + distance);
+                        prop_assert_eq!(index.append(next), Ok(later > 0));
+                        if later > 0 {
+                            model.push(next);
+                        }
+                    }
+                }
+                let target = distance * 7;
+                let floor = model.iter().rfind(|entry| entry.timestamp <= target).copied();
+                prop_assert_eq!(index.lookup(target), floor.unwrap_or(at(-1, BASE.0)));
+                prop_assert_eq!(index.last(), model.last().copied().unwrap_or(at(-1, BASE.0)));
+            }
+        }
     }
 }

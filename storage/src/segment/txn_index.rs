@@ -208,3 +208,111 @@ fn decode_entry(bytes: &[u8; TXN_ENTRY_BYTES]) -> (i16, AbortedTxn) {
     };
     (version, txn)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn txn(producer_id: i64, first: i64, last: i64, last_stable: i64) -> AbortedTxn {
+        AbortedTxn {
+            producer_id: ProducerId(producer_id),
+            first_offset: Offset(first),
+            last_offset: Offset(last),
+            last_stable_offset: Offset(last_stable),
+        }
+    }
+
+    fn index(entries: &[AbortedTxn]) -> TxnIndex {
+        let mut index = TxnIndex::new(Offset(100));
+        for entry in entries {
+            index.append(*entry).unwrap();
+        }
+        index
+    }
+
+    fn collect(index: &TxnIndex, from: i64, to: i64) -> (Vec<i64>, bool) {
+        let mut found = Vec::new();
+        let complete = index.collect_aborted(Offset(from), Offset(to), &mut found);
+        (found.iter().map(|txn| txn.producer_id.0).collect(), complete)
+    }
+
+    #[test]
+    fn collects_what_overlaps_and_stops_at_a_stable_offset_beyond_the_bound() {
+        // Producer 3 stays open from 115 on, so nothing beyond 115 is stable before its marker.
+        let index = index(&[
+            txn(1, 80, 110, 111),
+            txn(2, 112, 118, 115),
+            txn(3, 115, 130, 131),
+            txn(4, 140, 150, 151),
+        ]);
+        assert_eq!(collect(&index, 90, 105), (vec![1], true));
+        assert_eq!(collect(&index, 110, 111), (vec![1], true));
+        assert_eq!(collect(&index, 111, 112), (vec![], true));
+        assert_eq!(collect(&index, 111, 116), (vec![2, 3], true));
+        assert_eq!(collect(&index, 119, 131), (vec![3], true));
+        assert_eq!(collect(&index, 119, 145), (vec![3, 4], true));
+        assert_eq!(collect(&index, 145, 160), (vec![4], false));
+        assert_eq!(collect(&index, 151, 160), (vec![], false));
+    }
+
+    #[test]
+    fn markers_must_come_in_order_and_lie_in_the_segment() {
+        let mut index = index(&[txn(1, 80, 110, 111)]);
+        assert_eq!(
+            index.append(txn(2, 90, 110, 111)),
+            Err(IndexAppendError::NotIncreasing(Offset(110)))
+        );
+        assert_eq!(
+            TxnIndex::new(Offset(100)).append(txn(2, 90, 99, 100)),
+            Err(IndexAppendError::NotIncreasing(Offset(99)))
+        );
+        index.append(txn(2, 90, 111, 112)).unwrap();
+        index.mark_persisted(2);
+        index.truncate(Offset(111));
+        assert_eq!((index.len(), index.dirty_from()), (1, 1));
+        index.truncate(Offset(110));
+        assert!(index.is_empty());
+    }
+
+    #[test]
+    fn files_survive_and_corrupt_ones_are_refused() {
+        let index = index(&[txn(1, 80, 110, 111), txn(2, 112, 118, 115)]);
+        let mut file = Vec::new();
+        index.encode_from(0, &mut file);
+        assert_eq!(file.len(), 68);
+        assert_eq!(
+            TxnIndex::decode(Offset(100), &file).unwrap().entries(),
+            index.entries()
+        );
+        let size = IndexCorruption::Size {
+            len: 67,
+            entry_bytes: 34,
+        };
+        assert_eq!(TxnIndex::decode(Offset(100), &file[..67]).unwrap_err(), size);
+        let before = IndexCorruption::OutOfRange { entry: 0 };
+        assert_eq!(TxnIndex::decode(Offset(111), &file).unwrap_err(), before);
+        file[35] = 1;
+        let version = IndexCorruption::Version { entry: 1, version: 1 };
+        assert_eq!(TxnIndex::decode(Offset(100), &file).unwrap_err(), version);
+        file[35] = 0;
+        file[34 + 25] = 109;
+        let order = IndexCorruption::OutOfRange { entry: 1 };
+        assert_eq!(TxnIndex::decode(Offset(100), &file).unwrap_err(), order);
+        file[34 + 17] = 100;
+        let order = IndexCorruption::NotIncreasing { entry: 1 };
+        assert_eq!(TxnIndex::decode(Offset(100), &file).unwrap_err(), order);
+    }
+
+    proptest! {
+        #[test]
+        fn decoding_never_panics(bytes in proptest::collection::vec(0u8..2, 0..140)) {
+            if let Ok(index) = TxnIndex::decode(Offset(0), &bytes) {
+                let mut written = Vec::new();
+                index.encode_from(0, &mut written);
+                prop_assert_eq!(bytes, written);
+            }
+        }
+    }
+}
