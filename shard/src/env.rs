@@ -20,14 +20,26 @@ pub trait Env: Clone + 'static {
     /// Wall-clock time now.
     fn wall(&self) -> WallMs;
     /// Starts a task on this shard. It runs to its end or until the process stops; it is never cancelled (glommio
-    /// trap D4). It may run up to its first await inside this call on glommio: hold no borrow here.
+    /// trap D4). It is only queued: it first runs after the caller has awaited. A panic in it ends the process. Its place in
+    /// the source names it in the stall report.
+    #[track_caller]
     fn spawn(&self, task: impl Future<Output = ()> + 'static);
+    /// Starts a task that gets the core only when the others leave it some (compaction, scrubbing, index building). It
+    /// awaits [`Env::yield_to_reactor`] each 100 to 200 microseconds of work.
+    #[track_caller]
+    fn spawn_background(&self, task: impl Future<Output = ()> + 'static) {
+        self.spawn(task);
+    }
     /// Ends after `duration`.
     fn sleep(&self, duration: Duration) -> impl Future<Output = ()>;
     /// Lets the reactor look at I/O, timers and messages before going on (glommio trap D7).
     fn yield_to_reactor(&self) -> impl Future<Output = ()>;
-    /// 64 random bits: seeded in the simulator.
+    /// 64 random bits: seeded in the simulator. Not for secrets.
     fn random(&self) -> u64;
+    /// Runs `work`, and blames `name` if it held the core too long.
+    fn section<R>(&self, _name: &'static str, work: impl FnOnce() -> R) -> R {
+        work()
+    }
 }
 
 impl Instant {

@@ -8,7 +8,10 @@ pub mod error;
 pub mod fetch;
 pub mod ids;
 pub mod message;
+pub mod net;
 pub mod owner;
 pub mod partition;
 pub mod purgatory;
 pub mod replies;
+#[cfg(feature = "runtime")]
+pub mod runtime;
