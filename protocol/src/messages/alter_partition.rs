@@ -26,7 +26,7 @@ impl Message for AlterPartitionRequest {
     const API_KEY: i16 = 56;
     const MIN_VERSION: i16 = 2;
     const MAX_VERSION: i16 = 3;
-    const FLEXIBLE_VERSION: i16 = 2;
+    const FLEXIBLE_VERSION: i16 = 0;
 }
 
 impl Request for AlterPartitionRequest {
@@ -172,7 +172,7 @@ impl Message for AlterPartitionResponse {
     const API_KEY: i16 = 56;
     const MIN_VERSION: i16 = 2;
     const MAX_VERSION: i16 = 3;
-    const FLEXIBLE_VERSION: i16 = 2;
+    const FLEXIBLE_VERSION: i16 = 0;
 }
 
 impl Response for AlterPartitionResponse {

@@ -31,7 +31,7 @@ impl Message for ShareAcknowledgeRequest {
     const API_KEY: i16 = 79;
     const MIN_VERSION: i16 = 1;
     const MAX_VERSION: i16 = 2;
-    const FLEXIBLE_VERSION: i16 = 1;
+    const FLEXIBLE_VERSION: i16 = 0;
 }
 
 impl Request for ShareAcknowledgeRequest {
@@ -156,7 +156,7 @@ impl Message for ShareAcknowledgeResponse {
     const API_KEY: i16 = 79;
     const MIN_VERSION: i16 = 1;
     const MAX_VERSION: i16 = 2;
-    const FLEXIBLE_VERSION: i16 = 1;
+    const FLEXIBLE_VERSION: i16 = 0;
 }
 
 impl Response for ShareAcknowledgeResponse {

@@ -46,7 +46,7 @@ impl Message for ShareFetchRequest {
     const API_KEY: i16 = 78;
     const MIN_VERSION: i16 = 1;
     const MAX_VERSION: i16 = 2;
-    const FLEXIBLE_VERSION: i16 = 1;
+    const FLEXIBLE_VERSION: i16 = 0;
 }
 
 impl Request for ShareFetchRequest {
@@ -207,7 +207,7 @@ impl Message for ShareFetchResponse {
     const API_KEY: i16 = 78;
     const MIN_VERSION: i16 = 1;
     const MAX_VERSION: i16 = 2;
-    const FLEXIBLE_VERSION: i16 = 1;
+    const FLEXIBLE_VERSION: i16 = 0;
 }
 
 impl Response for ShareFetchResponse {

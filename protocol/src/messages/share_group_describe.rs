@@ -15,7 +15,7 @@ impl Message for ShareGroupDescribeRequest {
     const API_KEY: i16 = 77;
     const MIN_VERSION: i16 = 1;
     const MAX_VERSION: i16 = 1;
-    const FLEXIBLE_VERSION: i16 = 1;
+    const FLEXIBLE_VERSION: i16 = 0;
 }
 
 impl Request for ShareGroupDescribeRequest {
@@ -51,7 +51,7 @@ impl Message for ShareGroupDescribeResponse {
     const API_KEY: i16 = 77;
     const MIN_VERSION: i16 = 1;
     const MAX_VERSION: i16 = 1;
-    const FLEXIBLE_VERSION: i16 = 1;
+    const FLEXIBLE_VERSION: i16 = 0;
 }
 
 impl Response for ShareGroupDescribeResponse {

@@ -18,7 +18,7 @@ impl Message for ShareGroupHeartbeatRequest {
     const API_KEY: i16 = 76;
     const MIN_VERSION: i16 = 1;
     const MAX_VERSION: i16 = 1;
-    const FLEXIBLE_VERSION: i16 = 1;
+    const FLEXIBLE_VERSION: i16 = 0;
 }
 
 impl Request for ShareGroupHeartbeatRequest {
@@ -65,7 +65,7 @@ impl Message for ShareGroupHeartbeatResponse {
     const API_KEY: i16 = 76;
     const MIN_VERSION: i16 = 1;
     const MAX_VERSION: i16 = 1;
-    const FLEXIBLE_VERSION: i16 = 1;
+    const FLEXIBLE_VERSION: i16 = 0;
 }
 
 impl Response for ShareGroupHeartbeatResponse {
