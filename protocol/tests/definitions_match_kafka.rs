@@ -12,17 +12,38 @@ use serde_json::Value;
 
 /// Definitions of Kafka's that Penstock has no use for.
 const LEFT_OUT: &[(&str, &str)] = &[
-    ("QuorumStateData", "a KRaft voter's own file; our quorum keeps its state differently"),
-    ("RemoteLogSegmentMetadataRecord", "tiered storage has its own issue"),
-    ("RemoteLogSegmentMetadataSnapshotRecord", "tiered storage has its own issue"),
-    ("RemoteLogSegmentMetadataUpdateRecord", "tiered storage has its own issue"),
-    ("RemotePartitionDeleteMetadataRecord", "tiered storage has its own issue"),
+    (
+        "QuorumStateData",
+        "a KRaft voter's own file; our quorum keeps its state differently",
+    ),
+    (
+        "RemoteLogSegmentMetadataRecord",
+        "tiered storage has its own issue",
+    ),
+    (
+        "RemoteLogSegmentMetadataSnapshotRecord",
+        "tiered storage has its own issue",
+    ),
+    (
+        "RemoteLogSegmentMetadataUpdateRecord",
+        "tiered storage has its own issue",
+    ),
+    (
+        "RemotePartitionDeleteMetadataRecord",
+        "tiered storage has its own issue",
+    ),
 ];
 
 /// Where what we say of an API differs on purpose from the JSON.
 const EXCEPTIONS: &[(&str, &str)] = &[
-    ("InitProducerId", "version 6 is not stable: it is decoded, and is not in the API table"),
-    ("Produce", "advertised from version 0 by the broker (KAFKA-18659); what is decoded starts at 3"),
+    (
+        "InitProducerId",
+        "version 6 is not stable: it is decoded, and is not in the API table",
+    ),
+    (
+        "Produce",
+        "advertised from version 0 by the broker (KAFKA-18659); what is decoded starts at 3",
+    ),
 ];
 
 /// What is compared of a field, as text.
@@ -62,7 +83,11 @@ fn definitions_equal_those_of_kafka() {
         let (our_facts, their_facts) = (our_facts(message), their_facts(their));
         fields += our_facts.len();
         if our_facts.len() != their_facts.len() {
-            differences.push(format!("{name}: {} fields, Kafka {}", our_facts.len(), their_facts.len()));
+            differences.push(format!(
+                "{name}: {} fields, Kafka {}",
+                our_facts.len(),
+                their_facts.len()
+            ));
         }
         for (our, their) in our_facts.iter().zip(&their_facts) {
             if our != their {
@@ -79,20 +104,28 @@ fn definitions_equal_those_of_kafka() {
         differences.len()
     ));
     assert!(differences.is_empty(), "{}", differences.join("\n"));
-    assert!(definitions > 250 && fields > 1900, "the comparison saw too little");
+    assert!(
+        definitions > 250 && fields > 1900,
+        "the comparison saw too little"
+    );
 }
 
 /// The API table against our schema, and by that against Kafka's.
 #[test]
 fn the_api_table_says_what_the_schema_says() {
     let ours = our_messages();
-    let requests: BTreeMap<i16, &Message> =
-        ours.values().filter(|m| m.kind == Kind::Request).map(|m| (m.key.unwrap(), m)).collect();
+    let requests: BTreeMap<i16, &Message> = ours
+        .values()
+        .filter(|m| m.kind == Kind::Request)
+        .map(|m| (m.key.unwrap(), m))
+        .collect();
     assert_eq!(requests.len(), APIS.len());
     for api in APIS {
         let message = requests[&api.key.as_i16()];
         assert_eq!(message.body.name, format!("{}Request", api.name));
-        let max = message.unstable.map_or(message.versions.hi, |unstable| unstable - 1);
+        let max = message
+            .unstable
+            .map_or(message.versions.hi, |unstable| unstable - 1);
         assert_eq!(api.key.versions(), message.versions.lo..=max, "{}", api.name);
         assert_eq!(api.flexible_version, message.flexible, "{}", api.name);
         let listener = match api.listener {
@@ -106,7 +139,13 @@ fn the_api_table_says_what_the_schema_says() {
 }
 
 fn compare_head(ours: &Message, theirs: &Value, differences: &mut Vec<String>) {
-    let text = |key: &str| theirs.get(key).and_then(Value::as_str).unwrap_or("none").to_owned();
+    let text = |key: &str| {
+        theirs
+            .get(key)
+            .and_then(Value::as_str)
+            .unwrap_or("none")
+            .to_owned()
+    };
     let valid = parse(&text("validVersions")).unwrap();
     let kind = match ours.kind {
         Kind::Request => "request",
@@ -119,9 +158,17 @@ fn compare_head(ours: &Message, theirs: &Value, differences: &mut Vec<String>) {
     };
     let flexible = parse(&text("flexibleVersions")).map(|f| f.lo);
     let key = theirs.get("apiKey").and_then(Value::as_i64);
-    let unstable = theirs.get("latestVersionUnstable").and_then(Value::as_bool).unwrap_or(false);
-    let listeners: Vec<&str> =
-        theirs.get("listeners").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+    let unstable = theirs
+        .get("latestVersionUnstable")
+        .and_then(Value::as_bool)
+        .unwrap_or(false);
+    let listeners: Vec<&str> = theirs
+        .get("listeners")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
     let listener = match listeners.as_slice() {
         [] if ours.kind == Kind::Response => ours.listener.as_str(),
         [] => "",
@@ -134,7 +181,10 @@ fn compare_head(ours: &Message, theirs: &Value, differences: &mut Vec<String>) {
         ("valid versions", valid == ours.versions),
         ("flexible versions", flexible == ours.flexible),
         ("key", key == ours.key.map(i64::from)),
-        ("unstable version", unstable == unstable_of_request || ours.kind == Kind::Response),
+        (
+            "unstable version",
+            unstable == unstable_of_request || ours.kind == Kind::Response,
+        ),
         ("listener", listener == ours.listener),
     ] {
         if !equal {
@@ -144,7 +194,11 @@ fn compare_head(ours: &Message, theirs: &Value, differences: &mut Vec<String>) {
 }
 
 fn parse(text: &str) -> Option<Versions> {
-    if text == "none" { None } else { Some(Versions::parse(text).unwrap_or_else(|| panic!("{text}"))) }
+    if text == "none" {
+        None
+    } else {
+        Some(Versions::parse(text).unwrap_or_else(|| panic!("{text}")))
+    }
 }
 
 /// A range as text, cut to the message's versions.
@@ -156,7 +210,12 @@ fn our_facts(message: &Message) -> Vec<Fact> {
     let mut facts = Vec::new();
     let defs = std::iter::once(&message.body).chain(&message.structs);
     for def in defs {
-        facts.extend(def.fields.iter().filter(|f| !f.private).map(|field| our_fact(def, field)));
+        facts.extend(
+            def.fields
+                .iter()
+                .filter(|f| !f.private)
+                .map(|field| our_fact(def, field)),
+        );
     }
     facts.sort_by(|a, b| struct_of(&a.path).cmp(struct_of(&b.path)));
     facts
@@ -199,10 +258,25 @@ fn our_fact(def: &StructDef, field: &Field) -> Fact {
 fn their_facts(message: &Value) -> Vec<Fact> {
     let valid = parse(message["validVersions"].as_str().unwrap()).unwrap();
     let mut facts = Vec::new();
-    their_fields(message["name"].as_str().unwrap(), &message["fields"], valid, &mut facts);
-    for common in message.get("commonStructs").and_then(Value::as_array).into_iter().flatten() {
+    their_fields(
+        message["name"].as_str().unwrap(),
+        &message["fields"],
+        valid,
+        &mut facts,
+    );
+    for common in message
+        .get("commonStructs")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+    {
         let versions = parse(common["versions"].as_str().unwrap()).and_then(|v| v.intersect(valid));
-        their_fields(common["name"].as_str().unwrap(), &common["fields"], versions.unwrap(), &mut facts);
+        their_fields(
+            common["name"].as_str().unwrap(),
+            &common["fields"],
+            versions.unwrap(),
+            &mut facts,
+        );
     }
     facts.sort_by(|a, b| struct_of(&a.path).cmp(struct_of(&b.path)));
     facts
@@ -213,11 +287,20 @@ fn their_fields(owner: &str, fields: &Value, outer: Versions, facts: &mut Vec<Fa
         let text = |key: &str| field.get(key).and_then(Value::as_str);
         // A tagged field may leave its versions out.
         let versions = text("versions").or(text("taggedVersions")).and_then(parse);
-        let Some(versions) = versions.and_then(|v| v.intersect(outer)) else { continue };
+        let Some(versions) = versions.and_then(|v| v.intersect(outer)) else {
+            continue;
+        };
         let (name, ty) = (text("name").unwrap(), text("type").unwrap());
-        let tagged = text("taggedVersions").and_then(parse).and_then(|v| v.intersect(versions));
-        assert!(tagged.is_none_or(|tagged| tagged == versions), "{owner}.{name}: tagged in some versions only");
-        let nullable = text("nullableVersions").and_then(parse).and_then(|v| v.intersect(versions));
+        let tagged = text("taggedVersions")
+            .and_then(parse)
+            .and_then(|v| v.intersect(versions));
+        assert!(
+            tagged.is_none_or(|tagged| tagged == versions),
+            "{owner}.{name}: tagged in some versions only"
+        );
+        let nullable = text("nullableVersions")
+            .and_then(parse)
+            .and_then(|v| v.intersect(versions));
         facts.push(Fact {
             path: format!("{owner}.{name}"),
             ty: ty.to_owned(),
@@ -228,7 +311,12 @@ fn their_fields(owner: &str, fields: &Value, outer: Versions, facts: &mut Vec<Fa
             ignorable: field.get("ignorable").and_then(Value::as_bool).unwrap_or(false),
             classic: text("flexibleVersions") == Some("none"),
         });
-        their_fields(ty.trim_start_matches("[]"), field.get("fields").unwrap_or(&Value::Null), versions, facts);
+        their_fields(
+            ty.trim_start_matches("[]"),
+            field.get("fields").unwrap_or(&Value::Null),
+            versions,
+            facts,
+        );
     }
 }
 

@@ -22,7 +22,11 @@ const JARS: &[&str] = &[
 /// Where the jars are, or why they are not.
 pub fn directory() -> Result<PathBuf, String> {
     if let Some(dir) = std::env::var_os("KAFKA_LIBS").map(PathBuf::from) {
-        return if complete(&dir) { Ok(dir) } else { Err(format!("no Kafka jars in {}", dir.display())) };
+        return if complete(&dir) {
+            Ok(dir)
+        } else {
+            Err(format!("no Kafka jars in {}", dir.display()))
+        };
     }
     let cache = match (std::env::var_os("XDG_CACHE_HOME"), std::env::var_os("HOME")) {
         (Some(cache), _) => PathBuf::from(cache),
@@ -36,7 +40,10 @@ pub fn directory() -> Result<PathBuf, String> {
         let output = output.map_err(|e| format!("{}: {e}", fetch.display()))?;
         if !complete(&dir) {
             let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            return Err(format!("no Kafka jars in {}, and they could not be fetched: {why}", dir.display()));
+            return Err(format!(
+                "no Kafka jars in {}, and they could not be fetched: {why}",
+                dir.display()
+            ));
         }
     }
     Ok(dir)
@@ -55,7 +62,10 @@ pub fn definitions(dir: &Path) -> BTreeMap<String, Value> {
     let mut found = BTreeMap::new();
     for jar in JARS {
         for (path, text) in read_zip(&jar_path(dir, jar), ".json") {
-            let text: String = text.lines().filter(|l| !l.trim_start().starts_with("//")).collect();
+            let text: String = text
+                .lines()
+                .filter(|l| !l.trim_start().starts_with("//"))
+                .collect();
             let value: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{path}: {e}"));
             if value.get("validVersions").is_some_and(|v| v != "none") {
                 let name = value["name"].as_str().unwrap().to_owned();
@@ -72,7 +82,10 @@ fn read_zip(path: &Path, suffix: &str) -> Vec<(String, String)> {
     let zip = std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let u16_at = |at: usize| usize::from(u16::from_le_bytes([zip[at], zip[at + 1]]));
     let u32_at = |at: usize| u16_at(at) | u16_at(at + 2) << 16;
-    let end = zip.windows(4).rposition(|w| w == b"PK\x05\x06").expect("end of the zip directory");
+    let end = zip
+        .windows(4)
+        .rposition(|w| w == b"PK\x05\x06")
+        .expect("end of the zip directory");
     let (count, mut at) = (u16_at(end + 10), u32_at(end + 16));
     let mut files = Vec::new();
     for _ in 0..count {
@@ -87,7 +100,9 @@ fn read_zip(path: &Path, suffix: &str) -> Vec<(String, String)> {
             match method {
                 0 => text.push_str(std::str::from_utf8(packed).unwrap()),
                 _ => {
-                    flate2::read::DeflateDecoder::new(packed).read_to_string(&mut text).unwrap();
+                    flate2::read::DeflateDecoder::new(packed)
+                        .read_to_string(&mut text)
+                        .unwrap();
                 }
             }
             files.push((name, text));

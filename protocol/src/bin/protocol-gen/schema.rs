@@ -331,7 +331,11 @@ fn header(kind: Kind, key: Option<&str>, name: &str, rest: &[&str]) -> Result<Me
         .and_then(|v| Versions::parse(v))
         .ok_or("versions are missing")?;
     let flexible = match options.get("flexible") {
-        Some(text) => Some(Versions::parse(text).ok_or_else(|| format!("{text}: not versions"))?.lo),
+        Some(text) => Some(
+            Versions::parse(text)
+                .ok_or_else(|| format!("{text}: not versions"))?
+                .lo,
+        ),
         None => None,
     };
     let unstable = options
