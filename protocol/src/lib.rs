@@ -12,6 +12,7 @@ pub mod message;
 pub mod messages;
 mod primitive;
 pub mod reader;
+pub mod record;
 pub mod writer;
 
 pub use api::ApiKey;

@@ -164,6 +164,8 @@ enum State {
 #[derive(Default)]
 pub struct Decompressor {
     scratch: Vec<u8>,
+    /// For the reader of a stream, who joins what straddles chunks in it.
+    joined: Vec<u8>,
     gzip: Option<flate2::Decompress>,
     snappy: Option<snap::raw::Decoder>,
     zstd: Option<zstd::Context>,
@@ -244,13 +246,15 @@ impl Decompressor {
     /// Bytes of Rust memory held between streams (without the codec libraries' contexts).
     #[must_use]
     pub fn scratch_bytes(&self) -> usize {
-        self.scratch.capacity()
+        self.scratch.capacity() + self.joined.capacity()
     }
 
     /// Gives back what an unusually large stream needed.
     fn trim(&mut self) {
-        if self.scratch.capacity() > SCRATCH_KEPT_BYTES_MAX {
-            self.scratch = Vec::new();
+        for buffer in [&mut self.scratch, &mut self.joined] {
+            if buffer.capacity() > SCRATCH_KEPT_BYTES_MAX {
+                *buffer = Vec::new();
+            }
         }
         if self.zstd.as_ref().is_some_and(zstd::Context::is_oversized) {
             self.zstd = None;
@@ -285,6 +289,7 @@ impl DecompressStream<'_> {
             gzip,
             snappy,
             zstd,
+            ..
         } = &mut *self.contexts;
         self.chunk = match &mut self.state {
             State::None => Chunk::Source(std::mem::take(&mut self.src)),
@@ -318,6 +323,21 @@ impl DecompressStream<'_> {
             Chunk::Scratch(len) => self.contexts.scratch.get(..len).unwrap_or_default(),
             Chunk::Source(bytes) => bytes,
         }
+    }
+
+    /// The current chunk, and a buffer in which the stream's reader joins what straddles chunks.
+    pub(crate) fn chunk_and_joined(&mut self) -> (&[u8], &mut Vec<u8>) {
+        let Decompressor { scratch, joined, .. } = &mut *self.contexts;
+        let chunk = match self.chunk {
+            Chunk::Scratch(len) => scratch.get(..len).unwrap_or_default(),
+            Chunk::Source(bytes) => bytes,
+        };
+        (chunk, joined)
+    }
+
+    /// What the reader has joined.
+    pub(crate) fn joined(&self) -> &[u8] {
+        &self.contexts.joined
     }
 
     /// Bytes produced so far, the current chunk included.
