@@ -4,6 +4,7 @@
 pub mod batch_cache;
 pub mod disk;
 pub mod error;
+pub mod layout;
 pub mod leader_epoch;
 pub mod producer_state;
 pub mod segment;

@@ -31,12 +31,10 @@ use super::{
     BLOCK_BYTES, DirEntry, Disk, DiskBuf, DiskError, DiskFile, IO_BYTES_MAX, OpenMode, Space, align_down,
     align_up,
 };
+use crate::layout::PRIVATE_DIR;
 
 /// Entries of one directory that [`Disk::list`] takes before it gives up.
 const LIST_ENTRIES_MAX: usize = 1 << 20;
-
-/// The directory inside a log directory for what is ours alone.
-const PRIVATE_DIR: &str = ".penstock";
 
 /// Bytes of the self test: more than a block, so that the probe of trap D2 finds a file that is not empty.
 const PROBE_BYTES: usize = 2 * BLOCK_BYTES;

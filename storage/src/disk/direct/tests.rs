@@ -152,7 +152,7 @@ fn trap_d10_opening_a_file_that_is_being_renamed_never_panics_the_executor() {
             }
         });
         let (mut opened, mut missed) = (0, 0);
-        for _ in 0..400 {
+        for _ in 0..4000 {
             match disk.open(&a, OpenMode::Read).await {
                 Ok(file) => {
                     opened += 1;
@@ -164,7 +164,7 @@ fn trap_d10_opening_a_file_that_is_being_renamed_never_panics_the_executor() {
         }
         stop.store(true, AtomicOrdering::Relaxed);
         renamer.join().unwrap();
-        assert_eq!(opened + missed, 400);
+        assert_eq!(opened + missed, 4000);
     });
 }
 
