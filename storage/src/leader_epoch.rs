@@ -431,7 +431,7 @@ mod tests {
                     // Where the first later epoch starts: at its first record, or at the log end if it has none yet.
                     let next = retained().find(|(_, epoch)| **epoch > requested);
                     let next = next.map_or(log_end, |(offset, _)| offset as i64);
-                    let floor = retained().filter(|(_, epoch)| **epoch <= requested).map(|(_, epoch)| *epoch).last();
+                    let floor = retained().filter(|(_, epoch)| **epoch <= requested).map(|(_, epoch)| *epoch).next_back();
                     prop_assert_eq!(end(&epochs, requested, log_end), (floor.unwrap_or(requested), next));
                 }
                 prop_assert_eq!(LeaderEpochs::decode(epochs.encode().as_bytes()), Ok(epochs.clone()));

@@ -348,6 +348,10 @@ impl ProducerState {
 
     /// Forgets everything and takes the state of a snapshot at `offset`, leaving out who is expired at `now_ms`
     /// (`expiration_ms` is `producer.id.expiration.ms`). The batches from `offset` on are then applied again.
+    ///
+    /// As in Kafka a snapshot does not say which ended transactions had their marker above the high watermark: for those
+    /// that ended before `offset` the last stable offset is the high watermark. Nobody sees aborted records because of
+    /// it, the transaction index has them.
     pub fn load(&mut self, offset: Offset, entries: &[SnapshotEntry], now_ms: i64, expiration_ms: i64) {
         self.reset(offset);
         for snapshot in entries {
@@ -559,3 +563,6 @@ const fn last_sequence(batch: &BatchFacts) -> i32 {
 const fn next_sequence(last: i32) -> i32 {
     last.wrapping_add(1) & i32::MAX
 }
+
+#[cfg(test)]
+mod tests;

@@ -271,7 +271,7 @@ mod tests {
 
     const BASE: Offset = Offset(1000);
 
-    fn at(offset: i64, position: u32) -> OffsetPosition {
+    const fn at(offset: i64, position: u32) -> OffsetPosition {
         OffsetPosition {
             offset: Offset(offset),
             position,
@@ -390,7 +390,7 @@ mod tests {
             let mut model: Vec<OffsetPosition> = Vec::new();
             let mut on_disk: Vec<u8> = Vec::new();
             for (what, distance, bytes) in steps {
-                let last = model.last().copied().unwrap_or(at(BASE.0, 0));
+                let last = model.last().copied().unwrap_or_else(|| at(BASE.0, 0));
                 match what {
                     0 => {
                         let cut = last.offset.plus(-distance);
@@ -414,7 +414,7 @@ mod tests {
                 }
                 let target = BASE.plus(distance * 7);
                 let floor = model.iter().rfind(|entry| entry.offset <= target).copied();
-                prop_assert_eq!(index.lookup(target), floor.unwrap_or(at(BASE.0, 0)));
+                prop_assert_eq!(index.lookup(target), floor.unwrap_or_else(|| at(BASE.0, 0)));
                 let bound = model.iter().find(|entry| entry.position >= bytes).map(|entry| entry.offset);
                 prop_assert_eq!(index.upper_bound(bytes), bound);
             }

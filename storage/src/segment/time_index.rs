@@ -272,7 +272,7 @@ mod tests {
 
     const BASE: Offset = Offset(1000);
 
-    fn at(timestamp: i64, offset: i64) -> TimestampOffset {
+    const fn at(timestamp: i64, offset: i64) -> TimestampOffset {
         TimestampOffset {
             timestamp,
             offset: Offset(offset),
@@ -389,7 +389,7 @@ mod tests {
             let mut model: Vec<TimestampOffset> = Vec::new();
             let mut on_disk: Vec<u8> = Vec::new();
             for (what, distance, later) in steps {
-                let last = model.last().copied().unwrap_or(at(-1, BASE.0));
+                let last = model.last().copied().unwrap_or_else(|| at(-1, BASE.0));
                 match what {
                     0 => {
                         let cut = last.offset.plus(-distance);
@@ -413,8 +413,8 @@ mod tests {
                 }
                 let target = distance * 7;
                 let floor = model.iter().rfind(|entry| entry.timestamp <= target).copied();
-                prop_assert_eq!(index.lookup(target), floor.unwrap_or(at(-1, BASE.0)));
-                prop_assert_eq!(index.last(), model.last().copied().unwrap_or(at(-1, BASE.0)));
+                prop_assert_eq!(index.lookup(target), floor.unwrap_or_else(|| at(-1, BASE.0)));
+                prop_assert_eq!(index.last(), model.last().copied().unwrap_or_else(|| at(-1, BASE.0)));
             }
         }
     }

@@ -94,6 +94,12 @@ impl TxnIndex {
         })
     }
 
+    /// The base offset of the index's segment.
+    #[must_use]
+    pub const fn base_offset(&self) -> Offset {
+        self.base_offset
+    }
+
     /// The number of entries.
     #[must_use]
     pub const fn len(&self) -> usize {
