@@ -1,0 +1,3 @@
+module penstock/clients/common
+
+go 1.24
