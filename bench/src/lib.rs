@@ -1,1 +1,8 @@
-//! Placeholder while the workspace is laid out.
+//! What measures and tries the broker from outside: starters for it and for Apache Kafka, the client matrix, kill tests, hostile
+//! input and the side-by-side comparison. The broker does not need this crate.
+
+pub mod clients;
+pub mod error;
+pub mod kafka;
+pub mod process;
+pub mod resources;

@@ -62,7 +62,9 @@ fn rust_sources() -> Vec<(String, String)> {
 }
 
 fn is_generated(text: &str) -> bool {
-    text.lines().take(6).any(|line| line.contains("@generated"))
+    text.lines()
+        .take(15)
+        .any(|line| line.contains("@generated") || line.contains("enerated by protocol-gen"))
 }
 
 fn is_test_file(name: &str) -> bool {

@@ -1,0 +1,210 @@
+//! Runs the clients, a few at a time: most of them mostly wait, and the host of CI has two cores.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+
+use super::{CLIENTS, Case, ClientRun, Outcome};
+use crate::error::{Doing, Result, failed};
+
+/// Set-up downloads packages and compiles.
+const SETUP_TIMEOUT: Duration = Duration::from_secs(600);
+/// All cases of one client.
+const RUN_TIMEOUT: Duration = Duration::from_secs(420);
+/// What a `client` script ends with when its toolchain is missing (`EX_UNAVAILABLE` of sysexits).
+const STATUS_UNAVAILABLE: i32 = 69;
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// `HOST:PORT` of the broker.
+    pub bootstrap: String,
+    /// What the names of all topics begin with.
+    pub topic_prefix: String,
+    /// Records of each case.
+    pub records: u64,
+    /// Names out of [`CLIENTS`]; empty means all.
+    pub only: Vec<String>,
+    /// Clients at the same time.
+    pub parallel: usize,
+    /// Passed on to the clients when not empty: only these codecs, by comma.
+    pub codecs: String,
+}
+
+/// Runs the clients and returns their outcomes in the order of [`CLIENTS`].
+///
+/// # Errors
+/// An unknown name in `only`, or no cache directory can be made. What goes wrong with a client is its outcome.
+pub fn run_matrix(options: &Options) -> Result<Vec<ClientRun>> {
+    if let Some(unknown) = options.only.iter().find(|name| !CLIENTS.contains(&name.as_str())) {
+        return failed(format!("no client {unknown}; there are {}", CLIENTS.join(", ")));
+    }
+    let cache = cache_dir()?;
+    let wanted = CLIENTS
+        .into_iter()
+        .filter(|&name| options.only.is_empty() || options.only.iter().any(|only| only == name));
+    let queue = Mutex::new(wanted.collect::<VecDeque<_>>());
+    let done = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..options.parallel.max(1) {
+            scope.spawn(|| {
+                loop {
+                    let next = queue.lock().expect("no thread panics with the queue").pop_front();
+                    let Some(client) = next else { return };
+                    let outcome = run_client(client, &cache.join(client), options)
+                        .unwrap_or_else(|error| Outcome::Failed(error.to_string(), Vec::new()));
+                    done.lock()
+                        .expect("no thread panics with the results")
+                        .push(ClientRun { client, outcome });
+                }
+            });
+        }
+    });
+    let mut runs = done.into_inner().expect("no thread panics with the results");
+    runs.sort_by_key(|run| CLIENTS.iter().position(|&name| name == run.client));
+    Ok(runs)
+}
+
+fn cache_dir() -> Result<PathBuf> {
+    let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_else(|| "/var".into())).join(".cache");
+    let dir = base.unwrap_or_else(home).join("penstock/clients");
+    std::fs::create_dir_all(&dir).doing(dir.display())?;
+    Ok(dir)
+}
+
+fn run_client(client: &'static str, cache: &Path, options: &Options) -> Result<Outcome> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("clients")
+        .join(client)
+        .join("client");
+    let log = cache.with_extension("log");
+    {
+        // Two runs on one host set up one after the other.
+        let lock_path = cache.with_extension("lock");
+        let lock = File::create(&lock_path).doing(lock_path.display())?;
+        lock.lock().doing(lock_path.display())?;
+        let mut setup = Command::new(&script);
+        setup.arg("setup").arg(cache);
+        let end = run_bounded(&mut setup, &log, SETUP_TIMEOUT)?;
+        match end.status {
+            Some(0) => {}
+            Some(STATUS_UNAVAILABLE) => return Ok(Outcome::Skipped(last_line(&log))),
+            _ => {
+                return Ok(Outcome::Failed(
+                    format!("set-up {end}, see {}: {}", log.display(), last_line(&log)),
+                    Vec::new(),
+                ));
+            }
+        }
+    }
+    let mut run = Command::new(&script);
+    run.arg("run")
+        .arg(cache)
+        .args(["--bootstrap", &options.bootstrap]);
+    run.args([
+        "--topic-prefix",
+        &options.topic_prefix,
+        "--records",
+        &options.records.to_string(),
+    ]);
+    if !options.codecs.is_empty() {
+        run.args(["--codecs", &options.codecs]);
+    }
+    let end = run_bounded(&mut run, &log, RUN_TIMEOUT)?;
+    let mut cases = Vec::new();
+    for line in &end.lines {
+        match serde_json::from_str::<Case>(line) {
+            Ok(case) => cases.push(case),
+            Err(error) => return Ok(Outcome::Failed(format!("it printed {line:?}: {error}"), cases)),
+        }
+    }
+    // A failed case explains status 1; anything else that is not 0 stands for itself.
+    let explained = end.status == Some(1) && cases.iter().any(|case| !case.ok);
+    if cases.is_empty() || !(end.status == Some(0) || explained) {
+        let words = format!(
+            "{end} after {} cases, see {}: {}",
+            cases.len(),
+            log.display(),
+            last_line(&log)
+        );
+        return Ok(Outcome::Failed(words, cases));
+    }
+    Ok(Outcome::Ran(cases))
+}
+
+/// How a bounded command ended.
+struct End {
+    /// Exit status; none when it was stopped or died of a signal.
+    status: Option<i32>,
+    /// Lines of its standard output.
+    lines: Vec<String>,
+    timed_out: bool,
+}
+
+impl std::fmt::Display for End {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.status {
+            _ if self.timed_out => f.write_str("was stopped after its time"),
+            Some(status) => write!(f, "ended with {status}"),
+            None => f.write_str("died of a signal"),
+        }
+    }
+}
+
+/// Runs a command in a process group of its own, its standard error into `log`, and kills the group after `limit`.
+fn run_bounded(command: &mut Command, log: &Path, limit: Duration) -> Result<End> {
+    let errors = File::create(log).doing(log.display())?;
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(errors)
+        .process_group(0);
+    let mut child = command.spawn().doing(format!("{command:?}"))?;
+    let stdout = child.stdout.take().expect("standard output is piped");
+    let reader = std::thread::spawn(move || {
+        BufReader::new(stdout)
+            .lines()
+            .map_while(std::io::Result::ok)
+            .collect::<Vec<_>>()
+    });
+    let started = Instant::now();
+    let mut timed_out = false;
+    let status = loop {
+        if let Some(status) = child.try_wait().doing("waiting for a client")? {
+            break status;
+        }
+        if started.elapsed() > limit && !timed_out {
+            timed_out = true;
+            let group = Pid::from_raw(i32::try_from(child.id()).expect("process ids fit 32 bits"));
+            // It may have ended in between; the next turn sees that.
+            let _ = killpg(group, Signal::SIGKILL);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let lines = reader.join().expect("reading lines does not panic");
+    Ok(End {
+        status: status.code(),
+        lines,
+        timed_out,
+    })
+}
+
+fn last_line(log: &Path) -> String {
+    let text = std::fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    text.lines()
+        .rev()
+        .find(|line| !line.trim().is_empty())
+        .unwrap_or("it said nothing")
+        .trim()
+        .to_owned()
+}
