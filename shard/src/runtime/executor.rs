@@ -35,6 +35,8 @@ const BLOCKING_THREADS: usize = 2;
 pub struct RuntimeOptions {
     /// The CPU of each shard.
     pub cpus: Vec<usize>,
+    /// Whether each shard stays on its CPU.
+    pub pinned: bool,
     /// Bytes of the executor's arena for direct I/O, per shard. It is what all buffers in flight come from; when it is used up,
     /// each larger buffer costs page faults. It is locked three times over if `RLIMIT_MEMLOCK` allows, else just not registered.
     pub io_memory_bytes: usize,
@@ -55,7 +57,8 @@ impl RuntimeOptions {
     pub fn on(cpus: Vec<usize>) -> Self {
         Self {
             cpus,
-            io_memory_bytes: 64 << 20,
+            pinned: true,
+            io_memory_bytes: 32 << 20,
             ring_depth: 128,
             preempt_timer: Duration::from_millis(10),
             tick: Duration::from_millis(5),
@@ -221,9 +224,10 @@ fn run_shard<T: Future<Output = ()> + 'static>(
 /// Builds the executor on this thread and pins it, trying again while the kernel has no memory for its rings.
 fn build(options: &RuntimeOptions, cpu: usize) -> Result<LocalExecutor, String> {
     let give_up = std::time::Instant::now() + options.start_patience;
+    let placement = if options.pinned { Placement::Fixed(cpu) } else { Placement::Unbound };
     loop {
         let built = catch_unwind(AssertUnwindSafe(|| {
-            LocalExecutorBuilder::new(Placement::Fixed(cpu))
+            LocalExecutorBuilder::new(placement.clone())
                 .io_memory(options.io_memory_bytes)
                 .ring_depth(options.ring_depth)
                 .preempt_timer(options.preempt_timer)
