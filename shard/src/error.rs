@@ -3,36 +3,7 @@
 
 use std::fmt;
 
-/// The Kafka error codes that this crate's machines answer with, by Kafka's numbers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
-#[repr(i16)]
-#[allow(missing_docs)] // the names are Kafka's; the protocol's guide says what each means
-pub enum ErrorCode {
-    UnknownServerError = -1,
-    UnknownTopicOrPartition = 3,
-    RequestTimedOut = 7,
-    InvalidTopicException = 17,
-    TopicAlreadyExists = 36,
-    InvalidPartitions = 37,
-    InvalidReplicationFactor = 38,
-    InvalidReplicaAssignment = 39,
-    InvalidConfig = 40,
-    NotController = 41,
-    InvalidRequest = 42,
-    PolicyViolation = 44,
-    TopicDeletionDisabled = 73,
-    StaleBrokerEpoch = 77,
-    ResourceNotFound = 91,
-    DuplicateResource = 92,
-    InvalidUpdateVersion = 95,
-    FeatureUpdateFailed = 96,
-    UnknownTopicId = 100,
-    DuplicateBrokerRegistration = 101,
-    BrokerIdNotRegistered = 102,
-    InconsistentClusterId = 104,
-    UnsupportedVersion = 35,
-    InvalidRegistration = 119,
-}
+use protocol::{ErrorCode, Str};
 
 /// A refused operation: the code that clients act on and a sentence for people.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -54,22 +25,27 @@ impl ApiError {
 
     /// INVALID_CONFIG.
     pub fn invalid_config(message: impl Into<String>) -> Self {
-        Self::new(ErrorCode::InvalidConfig, message)
+        Self::new(ErrorCode::INVALID_CONFIG, message)
     }
 
     /// INVALID_REQUEST.
     pub fn invalid_request(message: impl Into<String>) -> Self {
-        Self::new(ErrorCode::InvalidRequest, message)
+        Self::new(ErrorCode::INVALID_REQUEST, message)
+    }
+
+    /// The message as a field of a response, cut at [`MESSAGE_BYTES_MAX`].
+    #[must_use]
+    pub fn text(&self) -> Str {
+        let mut end = self.message.len().min(MESSAGE_BYTES_MAX);
+        while !self.message.is_char_boundary(end) {
+            end -= 1;
+        }
+        Str::from(self.message.get(..end).unwrap_or_default().to_owned())
     }
 }
 
-impl ErrorCode {
-    /// The number on the wire.
-    #[must_use]
-    pub const fn wire(self) -> i16 {
-        self as i16
-    }
-}
+/// The most bytes of a message in a response: requests hold texts of 32 KiB that it may quote.
+pub const MESSAGE_BYTES_MAX: usize = 1024;
 
 impl fmt::Display for ApiError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -3,14 +3,17 @@
 
 pub mod config;
 pub mod connection;
+pub mod controller;
 pub mod env;
 pub mod error;
 pub mod fetch;
 pub mod ids;
+pub mod image;
 pub mod message;
 pub mod net;
 pub mod owner;
 pub mod partition;
+pub mod placement;
 pub mod purgatory;
 pub mod replies;
 #[cfg(feature = "runtime")]

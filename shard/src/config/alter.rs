@@ -10,7 +10,8 @@ use super::layers::{BrokerLayers, Overrides, VALUE_BYTES_MAX};
 use super::synonyms::{GROUP_SYNONYMS, synonyms_of};
 use super::table::{ConfigTable, Recognised, client_metrics_keys, group_keys, recognise, topic_keys};
 use super::value::split_list;
-use crate::error::{ApiError, ErrorCode};
+use crate::error::ApiError;
+use protocol::ErrorCode;
 
 /// One change of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -283,7 +284,7 @@ fn check_min_isr(outcome: &Overrides, is_default: bool) -> Result<(), ApiError> 
 }
 
 fn check_values(table: &'static ConfigTable, kind: &str, own: &Overrides) -> Result<(), ApiError> {
-    for name in own.keys().filter(|name| table.get(name).is_none()) {
+    if let Some(name) = own.keys().find(|name| table.get(name).is_none()) {
         let hint = table
             .nearest(name)
             .map(|known| format!(" (nearest known: {known})"));
@@ -356,7 +357,7 @@ fn required<'a>(name: &str, value: Option<&'a str>) -> Result<&'a str, ApiError>
 fn refuse_long(name: &str, text: &str) -> Result<(), ApiError> {
     if text.len() > VALUE_BYTES_MAX {
         return Err(ApiError::new(
-            ErrorCode::InvalidConfig,
+            ErrorCode::INVALID_CONFIG,
             format!(
                 "The value of {name} has {} bytes, {VALUE_BYTES_MAX} are allowed",
                 text.len()
