@@ -262,6 +262,15 @@ impl Decompressor {
     }
 }
 
+/// What a shard needs to read and write compressed batches, in one piece.
+#[derive(Default)]
+pub struct CodecContexts {
+    /// For reading.
+    pub decompressor: Decompressor,
+    /// For writing.
+    pub compressor: Compressor,
+}
+
 /// One compressed stream being read: a sequence of non-empty chunks, then an empty one.
 pub struct DecompressStream<'a> {
     contexts: &'a mut Decompressor,

@@ -35,8 +35,11 @@ pub(super) enum Snappy {
 impl Snappy {
     /// Tells the framings apart by the magic and consumes the header.
     pub(super) fn start(src: &mut &[u8]) -> Result<Self, DecompressError> {
+        if src.is_empty() {
+            return Err(TRUNCATED);
+        }
         if src.len() < XERIAL_MAGIC.len() + XERIAL_VERSIONS.len() || !src.starts_with(&XERIAL_MAGIC) {
-            return Ok(if src.is_empty() { Self::Done } else { Self::Raw });
+            return Ok(Self::Raw);
         }
         header(src)?;
         Ok(Self::Xerial)
@@ -62,11 +65,11 @@ impl Snappy {
                 Self::Xerial => next_block(src)?,
             };
             let len = snap::raw::decompress_len(block).map_err(|_| corrupt("unreadable block length"))?;
-            if len >= room {
-                return Err(too_large);
-            }
             if len > block.len().saturating_mul(EXPANSION_MAX) {
                 return Err(corrupt("block claims more output than its input can hold"));
+            }
+            if len >= room {
+                return Err(too_large);
             }
             let out = sized(scratch, len);
             let written = decoder
@@ -92,12 +95,7 @@ fn next_block<'a>(src: &mut &'a [u8]) -> Result<&'a [u8], DecompressError> {
 
 /// Consumes magic, version and lowest compatible version.
 fn header(src: &mut &[u8]) -> Result<(), DecompressError> {
-    let _magic: [u8; 8] = take(src).ok_or(TRUNCATED)?;
-    let version = i32::from_be_bytes(take(src).ok_or(TRUNCATED)?);
-    let _compatible: [u8; 4] = take(src).ok_or(TRUNCATED)?;
-    if version < 1 {
-        Err(corrupt("xerial version below 1"))
-    } else {
-        Ok(())
-    }
+    // Java's reader takes any version.
+    let _header: [u8; 16] = take(src).ok_or(TRUNCATED)?;
+    Ok(())
 }

@@ -216,7 +216,6 @@ impl<'c> BatchBuilder<'c> {
     ///
     /// # Errors
     /// As [`Self::append`].
-    #[allow(dead_code, reason = "used by validation, which follows")]
     pub(super) fn append_read(
         &mut self,
         offset: i64,

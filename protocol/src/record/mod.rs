@@ -5,12 +5,14 @@
 mod batch;
 mod builder;
 mod control;
+mod produce_error;
 #[expect(
     clippy::module_inception,
     reason = "the record is what the module is about; STYLE.md names it so"
 )]
 mod record;
 mod stream;
+mod validate;
 mod varint;
 
 pub use batch::{
@@ -20,5 +22,9 @@ pub use batch::{
 };
 pub use builder::{BATCH_BYTES_MAX, BatchBuilder, BatchOptions, BuildError, BuiltBatch, NewRecord};
 pub use control::{ControlFault, ControlRecord, MARKER_BATCH_BYTES, TransactionEnd};
+pub use produce_error::{BatchError, BatchErrorReason, RECORD_ERRORS_MAX, RecordError, RecordRule};
 pub use record::{Header, HeaderIter, Headers, Record, RecordFault};
 pub use stream::{ReadError, RecordFacts, RecordStream};
+pub use validate::{
+    DECOMPRESSED_BYTES_MAX_DEFAULT, ProduceRules, Rewritten, TopicCompression, ValidatedBatch, Walk, validate,
+};
