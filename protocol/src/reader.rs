@@ -39,7 +39,8 @@ impl DecodeLimits {
         max_bytes: usize::MAX,
     };
 
-    fn budget(self, frame_bytes: usize) -> usize {
+    /// The budget of a frame, in bytes.
+    pub fn budget(self, frame_bytes: usize) -> usize {
         self.base_bytes
             .saturating_add(frame_bytes.saturating_mul(self.factor))
             .min(self.max_bytes)

@@ -9,9 +9,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use bytes::Bytes;
+use common::codec::codecs;
 use common::wire::{FILLS, Fill, Rng, bytes_of};
 use common::{generated_messages, jars, say, skip};
-use protocol::{Message, Reader};
 
 /// A message in bytes, to be decoded in one version and encoded in another.
 struct Case {
@@ -52,28 +52,6 @@ fn cases() -> Vec<Case> {
     }
     cases
 }
-
-fn recode<T: Message>(case: &Case) -> Result<Bytes, String> {
-    let mut r = Reader::new(case.bytes.clone());
-    let message = T::decode(&mut r, case.decode).map_err(|e| format!("decoding: {e}"))?;
-    r.expect_end().map_err(|e| format!("decoding: {e}"))?;
-    message
-        .to_bytes(case.encode)
-        .map_err(|e| format!("encoding: {e}"))
-}
-
-macro_rules! recode_by_name {
-    ($($name:ident)*) => {
-        fn recode_by_name(case: &Case) -> Result<Bytes, String> {
-            match case.name.as_str() {
-                $(stringify!($name) => recode::<protocol::messages::$name>(case),)*
-                other => panic!("{other} is not generated"),
-            }
-        }
-    };
-}
-
-protocol::with_all_messages!(recode_by_name);
 
 /// What Kafka's classes make of the cases, a line each; `Err` when they cannot be run.
 fn kafka_recodes(cases: &[Case]) -> Result<Vec<String>, String> {
@@ -117,9 +95,10 @@ fn every_message_is_the_same_to_kafkas_classes() {
         Ok(answers) => answers,
         Err(why) => return skip("every_message_is_the_same_to_kafkas_classes", &why),
     };
+    let codecs = codecs();
     let (mut same, mut refused, mut differences) = (0, 0, Vec::new());
     for (case, theirs) in cases.iter().zip(answers) {
-        let ours = recode_by_name(case);
+        let ours = (codecs[case.name.as_str()].recode)(case.bytes.clone(), case.decode, case.encode);
         let ours_hex = ours
             .as_ref()
             .map(|b| b.iter().map(|b| format!("{b:02x}")).collect::<String>());
