@@ -4,6 +4,8 @@
 pub mod config;
 pub mod connection;
 pub mod controller;
+#[cfg(feature = "runtime")]
+pub mod driver;
 pub mod env;
 pub mod error;
 pub mod fetch;
@@ -11,10 +13,13 @@ pub mod ids;
 pub mod image;
 pub mod message;
 pub mod net;
+pub mod notify;
 pub mod owner;
 pub mod partition;
 pub mod placement;
 pub mod purgatory;
 pub mod replies;
+#[cfg(feature = "runtime")]
+pub mod router;
 #[cfg(feature = "runtime")]
 pub mod runtime;

@@ -222,6 +222,8 @@ pub struct AppendResult {
     pub error: ErrorCode,
     /// The offset of the first record, −1 on error.
     pub base_offset: Offset,
+    /// The append time on LogAppendTime topics, else −1; a duplicate's original's.
+    pub log_append_time: i64,
     /// −1 on most errors.
     pub log_start_offset: Offset,
     /// A sentence for the client, where there is one.

@@ -80,6 +80,7 @@ impl<L: Logs> Owner<L> {
         AppendResult {
             error: ErrorCode::NONE,
             base_offset: appended.base_offset,
+            log_append_time: appended.log_append_time,
             log_start_offset: appended.log_start,
             message: None,
             current_leader: None,
@@ -123,6 +124,7 @@ impl AppendResult {
         Self {
             error,
             base_offset: Offset::NONE,
+            log_append_time: -1,
             log_start_offset: Offset::NONE,
             message,
             current_leader: None,

@@ -53,6 +53,8 @@ pub struct Appended {
     pub last_offset: Offset,
     /// The batch had been appended before (PR-41); nothing was staged.
     pub is_duplicate: bool,
+    /// The broker's timestamp when the batch carries it (LogAppendTime), else −1.
+    pub log_append_time: i64,
     /// The log start at this moment.
     pub log_start: Offset,
 }

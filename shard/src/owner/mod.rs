@@ -22,7 +22,7 @@ use storage::types::{LeaderEpoch, LogId, Offset};
 
 pub use self::fetch::{ColdFetch, ColdPiece};
 pub use self::logs::{Appended, LogEnds, Logs, Read};
-pub use self::offsets::OffsetLookup;
+pub use self::offsets::{LookUp, OffsetLookup, OpenQuery};
 pub use self::partition::{Partition, PartitionSettings};
 
 use self::append::PendingAppend;

@@ -1,0 +1,164 @@
+//! The tasks around a shard's owner: the inbox, the committer, cold reads, deadlines. Thin: every decision is the
+//! owner's. Generic over executor and storage, so the simulator runs it as it is. One per shard.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use protocol::RecordBytes;
+use storage::error::StorageError;
+use storage::types::Offset;
+
+use crate::env::{Env, Instant};
+use crate::message::{OffsetAnswer, ShardReply};
+use crate::notify::Notify;
+use crate::owner::{ColdFetch, LookUp, Logs, OffsetLookup, Owner, OwnerOutput};
+use crate::router::{Router, ShardMessage};
+use crate::runtime::mailbox::Inbox;
+
+/// Messages handled before the reactor gets its turn.
+const MESSAGES_PER_TURN: usize = 256;
+
+/// A deadline is met late by at most this.
+const DEADLINE_SLACK: Duration = Duration::from_millis(20);
+
+/// The storage of one shard as its driver needs it: what takes time.
+#[allow(async_fn_in_trait)] // every future of a shard stays on its thread
+pub trait LogsIo: Logs + Clone + 'static {
+    /// Carries out a planned read; `None` when the disk refused.
+    async fn read_cold(&self, plan: &Self::Cold) -> Option<RecordBytes>;
+    /// Looks something up in a log, or moves its start.
+    async fn look_up(&self, log: Self::Log, what: LookUp) -> OffsetAnswer;
+    /// Waits until something is staged, makes it durable, and tells whose durable end moved where.
+    async fn commit(&self) -> Result<Vec<(Self::Log, Offset)>, StorageError>;
+}
+
+/// What the tasks of a shard's owner share. Cheap to clone.
+pub struct OwnerDriver<E: Env, L: LogsIo, N: Send + 'static>(Rc<Inner<E, L, N>>);
+
+struct Inner<E: Env, L: LogsIo, N: Send + 'static> {
+    env: E,
+    owner: RefCell<Owner<L>>,
+    logs: L,
+    router: Router<N>,
+    deadlines: Notify,
+}
+
+impl<E: Env, L: LogsIo, N: Send + 'static> OwnerDriver<E, L, N> {
+    /// A driver of `owner`, whose storage is `logs`.
+    #[must_use]
+    pub fn new(env: E, owner: Owner<L>, logs: L, router: Router<N>) -> Self {
+        Self(Rc::new(Inner { env, owner: RefCell::new(owner), logs, router, deadlines: Notify::new() }))
+    }
+
+    /// Looks at or changes the owner, then carries out what came of it.
+    pub fn with_owner<T>(&self, change: impl FnOnce(&mut Owner<L>) -> T) -> T {
+        let result = change(&mut self.0.owner.borrow_mut());
+        self.carry_out();
+        result
+    }
+
+    /// Starts the committer and the deadline task. `on_failure` is told when storage has failed; it is offline then.
+    pub fn start(&self, on_failure: impl FnOnce(StorageError) + 'static) {
+        let driver = self.clone();
+        self.0.env.spawn(async move {
+            let error = driver.commit_until_failure().await;
+            on_failure(error);
+        });
+        let driver = self.clone();
+        self.0.env.spawn(async move { driver.watch_deadlines().await });
+    }
+
+    /// Handles the shard's messages for ever; `on_node` gets the process's own.
+    pub async fn serve_inbox(&self, mut inbox: Inbox<ShardMessage<N>>, mut on_node: impl FnMut(N)) {
+        let mut handled = 0;
+        loop {
+            let batch = inbox.recv().await;
+            let wall = self.0.env.wall();
+            handled += batch.messages.len();
+            for message in batch.messages {
+                match message {
+                    ShardMessage::Request { to, request } => self.0.owner.borrow_mut().handle(to, request, wall),
+                    ShardMessage::Reply { token, reply } => self.0.router.deliver(token, reply),
+                    ShardMessage::Cancel(to) => self.0.owner.borrow_mut().cancel(to),
+                    ShardMessage::Node(message) => on_node(message),
+                }
+            }
+            self.carry_out();
+            if handled >= MESSAGES_PER_TURN {
+                handled = 0;
+                self.0.env.yield_to_reactor().await;
+            }
+        }
+    }
+
+    async fn commit_until_failure(&self) -> StorageError {
+        loop {
+            match self.0.logs.commit().await {
+                Ok(moved) => {
+                    for (log, end) in moved {
+                        self.0.owner.borrow_mut().durable(log, end);
+                    }
+                    self.carry_out();
+                }
+                Err(error) => return error,
+            }
+        }
+    }
+
+    async fn watch_deadlines(&self) {
+        loop {
+            let next = self.0.deadlines.until(|| self.0.owner.borrow().next_deadline()).await;
+            let now = self.0.env.now();
+            if next > now {
+                // A sleep cannot be shortened, and an earlier deadline may come: short naps while something waits.
+                self.0.env.sleep(next.since(now).min(DEADLINE_SLACK)).await;
+            }
+            let now: Instant = self.0.env.now();
+            self.with_owner(|owner| owner.expire(now));
+        }
+    }
+
+    fn carry_out(&self) {
+        loop {
+            let output = self.0.owner.borrow_mut().poll_output();
+            match output {
+                None => break,
+                Some(OwnerOutput::Reply { to, reply }) => self.0.router.answer(to, reply),
+                Some(OwnerOutput::ReadCold(fetch)) => {
+                    let driver = self.clone();
+                    self.0.env.spawn(async move { driver.read_cold(fetch).await });
+                }
+                Some(OwnerOutput::LookUp(lookup)) => {
+                    let driver = self.clone();
+                    self.0.env.spawn(async move { driver.look_up(lookup).await });
+                }
+            }
+        }
+        if self.0.owner.borrow().next_deadline().is_some() {
+            self.0.deadlines.notify();
+        }
+    }
+
+    async fn read_cold(&self, fetch: ColdFetch<L::Cold>) {
+        let mut pieces = Vec::with_capacity(fetch.pieces.len());
+        for piece in &fetch.pieces {
+            pieces.push(self.0.logs.read_cold(&piece.plan).await);
+        }
+        self.with_owner(|owner| owner.cold_done(fetch, pieces));
+    }
+
+    async fn look_up(&self, mut lookup: OffsetLookup<L::Log>) {
+        for open in &lookup.open {
+            let answer = self.0.logs.look_up(open.log, open.what).await;
+            lookup.answers[open.place] = answer;
+        }
+        self.0.router.answer(lookup.to, ShardReply::Offsets(lookup.answers));
+    }
+}
+
+impl<E: Env, L: LogsIo, N: Send + 'static> Clone for OwnerDriver<E, L, N> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}

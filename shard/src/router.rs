@@ -1,0 +1,137 @@
+//! How the code of a connection reaches the shards: one message per (request, shard), a token for the answer. Lives on
+//! every shard; all its messages go through the mailbox, also those to itself.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use crate::ids::ShardId;
+use crate::message::{ReplyTo, ShardReply, ShardRequest};
+use crate::replies::{Replies, Reply, ReplyToken};
+use crate::runtime::mailbox::Outbox;
+
+/// Requests of one shard that may be open at other shards (and itself); connections stop reading above it.
+pub const OPEN_REQUESTS_MAX: usize = 1 << 16;
+
+/// What travels in the mailboxes. `N` is what the process itself says to its shards.
+#[derive(Debug)]
+pub enum ShardMessage<N> {
+    /// A request to the owner of partitions.
+    Request {
+        /// Where the answer goes.
+        to: ReplyTo,
+        /// The request.
+        request: ShardRequest,
+    },
+    /// An answer.
+    Reply {
+        /// The asker's token.
+        token: ReplyToken,
+        /// The answer.
+        reply: ShardReply,
+    },
+    /// The asker does not wait any longer.
+    Cancel(ReplyTo),
+    /// Something of the process's own.
+    Node(N),
+}
+
+/// One shard's way to all shards. Cheap to clone; not `Send`.
+pub struct Router<N: Send + 'static>(Rc<Inner<N>>);
+
+struct Inner<N: Send + 'static> {
+    outbox: Outbox<ShardMessage<N>>,
+    replies: Replies<ShardReply>,
+}
+
+/// An open request: resolves to its answer.
+#[must_use = "a dropped request has no answer"]
+pub struct Asked {
+    shard: ShardId,
+    to: ReplyTo,
+    reply: Reply<ShardReply>,
+}
+
+/// As many requests are open as may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{OPEN_REQUESTS_MAX} requests of this shard are unanswered")]
+pub struct Overloaded;
+
+impl<N: Send + 'static> Router<N> {
+    /// A router over the shard's mailbox.
+    #[must_use]
+    pub fn new(outbox: Outbox<ShardMessage<N>>) -> Self {
+        Self(Rc::new(Inner { outbox, replies: Replies::new(OPEN_REQUESTS_MAX) }))
+    }
+
+    /// The shard this router is on.
+    #[must_use]
+    pub fn shard(&self) -> ShardId {
+        self.0.outbox.shard()
+    }
+
+    /// How many shards the node has.
+    #[must_use]
+    pub fn shards(&self) -> u16 {
+        self.0.outbox.shards()
+    }
+
+    /// Sends a request to a shard. Requests to one shard arrive in the order of these calls.
+    ///
+    /// # Errors
+    /// [`Overloaded`]; a connection awaits [`Self::room`] before it starts a request.
+    pub fn ask(&self, shard: ShardId, request: ShardRequest) -> Result<Asked, Overloaded> {
+        let (token, reply) = self.0.replies.register().ok_or(Overloaded)?;
+        let to = ReplyTo { shard: self.shard(), token };
+        self.0.outbox.push(shard, ShardMessage::Request { to, request });
+        Ok(Asked { shard, to, reply })
+    }
+
+    /// Takes a request back; its answer is dropped if it comes all the same.
+    pub fn cancel(&self, asked: Asked) {
+        self.0.outbox.push(asked.shard, ShardMessage::Cancel(asked.to));
+    }
+
+    /// Sends an answer to whoever asked.
+    pub fn answer(&self, to: ReplyTo, reply: ShardReply) {
+        self.0.outbox.push(to.shard, ShardMessage::Reply { token: to.token, reply });
+    }
+
+    /// Says something of the process's own to a shard.
+    pub fn tell(&self, shard: ShardId, message: N) {
+        self.0.outbox.push(shard, ShardMessage::Node(message));
+    }
+
+    /// An answer has arrived; one that nobody waits for is dropped.
+    pub fn deliver(&self, token: ReplyToken, reply: ShardReply) {
+        drop(self.0.replies.complete(token, reply));
+    }
+
+    /// Waits until every shard has room for another request of this one.
+    pub async fn room(&self) {
+        for shard in 0..self.shards() {
+            self.0.outbox.room(ShardId(shard)).await;
+        }
+    }
+
+    /// Requests that are open.
+    #[must_use]
+    pub fn open(&self) -> usize {
+        self.0.replies.outstanding()
+    }
+}
+
+impl<N: Send + 'static> Clone for Router<N> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl Future for Asked {
+    type Output = ShardReply;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<ShardReply> {
+        Pin::new(&mut self.reply).poll(cx)
+    }
+}
