@@ -1,5 +1,11 @@
 //! The Penstock process: configuration, listeners, the life of a request, one file per API, admin HTTP, command line.
 
+pub mod api;
 pub mod config;
 pub mod shutdown;
 pub mod system;
+pub mod features;
+pub mod listener;
+pub mod node;
+pub mod observe;
+pub mod request;

@@ -12,7 +12,7 @@ use storage::types::Offset;
 use crate::env::{Env, Instant};
 use crate::message::{OffsetAnswer, ShardReply};
 use crate::notify::Notify;
-use crate::owner::{ColdFetch, LookUp, Logs, OffsetLookup, Owner, OwnerOutput};
+use crate::owner::{ColdFetch, Logs, LookUp, OffsetLookup, Owner, OwnerOutput};
 use crate::router::{Router, ShardMessage};
 use crate::runtime::mailbox::Inbox;
 
@@ -48,7 +48,13 @@ impl<E: Env, L: LogsIo, N: Send + 'static> OwnerDriver<E, L, N> {
     /// A driver of `owner`, whose storage is `logs`.
     #[must_use]
     pub fn new(env: E, owner: Owner<L>, logs: L, router: Router<N>) -> Self {
-        Self(Rc::new(Inner { env, owner: RefCell::new(owner), logs, router, deadlines: Notify::new() }))
+        Self(Rc::new(Inner {
+            env,
+            owner: RefCell::new(owner),
+            logs,
+            router,
+            deadlines: Notify::new(),
+        }))
     }
 
     /// Looks at or changes the owner, then carries out what came of it.
@@ -78,7 +84,9 @@ impl<E: Env, L: LogsIo, N: Send + 'static> OwnerDriver<E, L, N> {
             handled += batch.messages.len();
             for message in batch.messages {
                 match message {
-                    ShardMessage::Request { to, request } => self.0.owner.borrow_mut().handle(to, request, wall),
+                    ShardMessage::Request { to, request } => {
+                        self.0.owner.borrow_mut().handle(to, request, wall)
+                    }
                     ShardMessage::Reply { token, reply } => self.0.router.deliver(token, reply),
                     ShardMessage::Cancel(to) => self.0.owner.borrow_mut().cancel(to),
                     ShardMessage::Node(message) => on_node(message),
@@ -108,7 +116,11 @@ impl<E: Env, L: LogsIo, N: Send + 'static> OwnerDriver<E, L, N> {
 
     async fn watch_deadlines(&self) {
         loop {
-            let next = self.0.deadlines.until(|| self.0.owner.borrow().next_deadline()).await;
+            let next = self
+                .0
+                .deadlines
+                .until(|| self.0.owner.borrow().next_deadline())
+                .await;
             let now = self.0.env.now();
             if next > now {
                 // A sleep cannot be shortened, and an earlier deadline may come: short naps while something waits.
@@ -153,7 +165,9 @@ impl<E: Env, L: LogsIo, N: Send + 'static> OwnerDriver<E, L, N> {
             let answer = self.0.logs.look_up(open.log, open.what).await;
             lookup.answers[open.place] = answer;
         }
-        self.0.router.answer(lookup.to, ShardReply::Offsets(lookup.answers));
+        self.0
+            .router
+            .answer(lookup.to, ShardReply::Offsets(lookup.answers));
     }
 }
 

@@ -62,7 +62,10 @@ impl<N: Send + 'static> Router<N> {
     /// A router over the shard's mailbox.
     #[must_use]
     pub fn new(outbox: Outbox<ShardMessage<N>>) -> Self {
-        Self(Rc::new(Inner { outbox, replies: Replies::new(OPEN_REQUESTS_MAX) }))
+        Self(Rc::new(Inner {
+            outbox,
+            replies: Replies::new(OPEN_REQUESTS_MAX),
+        }))
     }
 
     /// The shard this router is on.
@@ -83,7 +86,10 @@ impl<N: Send + 'static> Router<N> {
     /// [`Overloaded`]; a connection awaits [`Self::room`] before it starts a request.
     pub fn ask(&self, shard: ShardId, request: ShardRequest) -> Result<Asked, Overloaded> {
         let (token, reply) = self.0.replies.register().ok_or(Overloaded)?;
-        let to = ReplyTo { shard: self.shard(), token };
+        let to = ReplyTo {
+            shard: self.shard(),
+            token,
+        };
         self.0.outbox.push(shard, ShardMessage::Request { to, request });
         Ok(Asked { shard, to, reply })
     }
@@ -95,7 +101,13 @@ impl<N: Send + 'static> Router<N> {
 
     /// Sends an answer to whoever asked.
     pub fn answer(&self, to: ReplyTo, reply: ShardReply) {
-        self.0.outbox.push(to.shard, ShardMessage::Reply { token: to.token, reply });
+        self.0.outbox.push(
+            to.shard,
+            ShardMessage::Reply {
+                token: to.token,
+                reply,
+            },
+        );
     }
 
     /// Says something of the process's own to a shard.

@@ -3,3 +3,4 @@
 
 pub mod layers;
 pub mod properties;
+pub mod settings;

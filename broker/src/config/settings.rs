@@ -1,0 +1,76 @@
+//! The resolved settings of this process: typed, checked, fixed until the next start. Dynamic configs are looked up in
+//! the metadata image over [`Settings::fixed`].
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use shard::config::Overrides;
+use shard::ids::BrokerId;
+
+/// What the process was told, resolved.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// `node.id`.
+    pub node_id: BrokerId,
+    /// `listeners` with their `advertised.listeners`.
+    pub listeners: Vec<ListenerSettings>,
+    /// `log.dirs`, absolute.
+    pub log_dirs: Vec<PathBuf>,
+    /// `penstock.admin.listener`.
+    pub admin: Option<SocketAddr>,
+    /// `penstock.shards`; `None` is one for each allowed CPU.
+    pub shards: Option<u16>,
+    /// `broker.rack`.
+    pub rack: Option<String>,
+    /// `socket.request.max.bytes`.
+    pub request_bytes_max: usize,
+    /// `connections.max.idle.ms`.
+    pub idle_max: Duration,
+    /// `fetch.max.bytes`.
+    pub fetch_bytes_max: usize,
+    /// `max.incremental.fetch.session.cache.slots`.
+    pub fetch_session_slots: usize,
+    /// `auto.create.topics.enable`.
+    pub auto_create_topics: bool,
+    /// Every key that was written, as text: the weakest layer under the dynamic ones.
+    pub fixed: Overrides,
+}
+
+/// One listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenerSettings {
+    /// Its name, as in `PLAINTEXT`.
+    pub name: String,
+    /// What it binds to: a host name or address, empty for all.
+    pub host: String,
+    /// The port; 0 lets the kernel choose.
+    pub port: u16,
+    /// What clients are told: host and port.
+    pub advertised: (String, u16),
+}
+
+impl Default for Settings {
+    /// What a start without any configuration uses (DESIGN §9).
+    fn default() -> Self {
+        Self {
+            node_id: BrokerId(1),
+            listeners: vec![ListenerSettings {
+                name: "PLAINTEXT".to_owned(),
+                host: "127.0.0.1".to_owned(),
+                port: 9092,
+                advertised: ("127.0.0.1".to_owned(), 9092),
+            }],
+            log_dirs: vec![PathBuf::from("data")],
+            admin: Some(SocketAddr::from(([127, 0, 0, 1], 9644))),
+            shards: None,
+            rack: None,
+            request_bytes_max: 100 << 20,
+            idle_max: Duration::from_secs(600),
+            fetch_bytes_max: 55 << 20,
+            fetch_session_slots: 1000,
+            auto_create_topics: true,
+            fixed: Overrides::new(),
+        }
+    }
+}

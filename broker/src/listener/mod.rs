@@ -1,0 +1,3 @@
+//! Sockets: connections and what they owe their clients.
+
+pub mod connection;

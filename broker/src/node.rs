@@ -1,0 +1,66 @@
+//! The broker as one shard sees it: what request handlers work with. One per shard, shared by its connections.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use shard::env::Env;
+use shard::fetch::session::FetchSessions;
+use shard::notify::Notify;
+use shard::router::Router;
+
+use crate::config::settings::Settings;
+use crate::observe::metrics::Metrics;
+
+/// What the process says to its shards, beside requests.
+#[derive(Debug)]
+pub enum NodeMessage {
+    /// Stop: no new connections, finish what has begun.
+    Stop,
+}
+
+/// The broker on one shard.
+pub struct Broker<E: Env> {
+    /// Clock, tasks, timers.
+    pub env: E,
+    /// The way to all shards.
+    pub router: Router<NodeMessage>,
+    /// The process's settings.
+    pub settings: Arc<Settings>,
+    /// This shard's counters.
+    pub metrics: Rc<Metrics>,
+    /// Fetch sessions opened by this shard's connections.
+    pub sessions: RefCell<FetchSessions>,
+    is_stopping: Cell<bool>,
+    stopping: Notify,
+}
+
+impl<E: Env> Broker<E> {
+    /// The broker on the shard of `router`.
+    #[must_use]
+    pub fn new(env: E, router: Router<NodeMessage>, settings: Arc<Settings>) -> Self {
+        let slots = settings
+            .fetch_session_slots
+            .div_ceil(usize::from(router.shards()));
+        Self {
+            env,
+            router,
+            settings,
+            metrics: Rc::default(),
+            sessions: RefCell::new(FetchSessions::new(slots)),
+            is_stopping: Cell::new(false),
+            stopping: Notify::new(),
+        }
+    }
+
+    /// Ends when the broker begins to stop.
+    pub async fn stopping(&self) {
+        self.stopping.until(|| self.is_stopping.get().then_some(())).await;
+    }
+
+    /// Begins to stop: connections read no further request.
+    pub fn stop(&self) {
+        self.is_stopping.set(true);
+        self.stopping.notify();
+    }
+}

@@ -1,0 +1,4 @@
+//! What the broker counts and measures, per shard and without locks; a scrape asks each shard for a snapshot.
+
+pub mod histogram;
+pub mod metrics;

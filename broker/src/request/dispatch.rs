@@ -1,0 +1,82 @@
+//! From a frame to its handler: the header is read, the version checked, the body decoded with bounds, the handler
+//! started. Whatever is not a request we serve closes the connection, as in Kafka (CN-4), but for ApiVersions (CN-5).
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use protocol::header::RequestHeader;
+use protocol::message::{Message, Request};
+use protocol::{ApiKey, Reader};
+use shard::env::Env;
+
+use super::served::served;
+use super::{CloseReason, Outcome, RequestContext, Started};
+use crate::api;
+use crate::listener::connection::ConnectionInfo;
+use crate::node::Broker;
+
+/// Starts the request of a frame.
+pub fn start<E: Env>(
+    broker: &Rc<Broker<E>>,
+    connection: &Rc<ConnectionInfo>,
+    frame: Bytes,
+) -> Result<Started, CloseReason> {
+    let bytes = frame.len();
+    let mut reader = Reader::new(frame);
+    let header = RequestHeader::decode(&mut reader).map_err(|e| CloseReason::Protocol(e.to_string()))?;
+    broker.metrics.request(header.api_key, header.api_version, bytes);
+    let context = RequestContext {
+        broker: broker.clone(),
+        connection: connection.clone(),
+        api_key: header.api_key,
+        version: header.api_version,
+        client_id: header.client_id,
+        received: broker.env.now(),
+        correlation_id: header.correlation_id,
+    };
+    let is_served = served(context.api_key).is_some_and(|s| (s.min..=s.max).contains(&context.version));
+    if !is_served {
+        if context.api_key == ApiKey::ApiVersions {
+            return Ok(Started::Now(api::api_versions::unsupported_version(&context)));
+        }
+        let (api, version) = (context.api_key, context.version);
+        return Err(CloseReason::Protocol(format!(
+            "{api:?} version {version} is not served here; ApiVersions lists what is"
+        )));
+    }
+    route(context, reader)
+}
+
+fn route<E: Env>(context: RequestContext<E>, reader: Reader) -> Result<Started, CloseReason> {
+    macro_rules! run {
+        ($handler:path) => {{
+            let request = decode(reader, context.version)?;
+            later(async move {
+                let response = $handler(&context, request).await;
+                finish(&context, &response)
+            })
+        }};
+    }
+    match context.api_key {
+        ApiKey::ApiVersions => run!(api::api_versions::handle),
+        other => Err(CloseReason::Protocol(format!("{other:?} is not served here"))),
+    }
+}
+
+fn decode<R: Request>(mut reader: Reader, version: i16) -> Result<R, CloseReason> {
+    R::decode(&mut reader, version).map_err(|e| CloseReason::Protocol(e.to_string()))
+}
+
+fn later(answer: impl Future<Output = Outcome> + 'static) -> Result<Started, CloseReason> {
+    Ok(Started::Later(
+        Box::pin(answer) as Pin<Box<dyn Future<Output = Outcome>>>
+    ))
+}
+
+fn finish<E: Env, M: Message>(context: &RequestContext<E>, response: &M) -> Outcome {
+    let took = context.broker.env.now().since(context.received);
+    context.broker.metrics.answered(context.api_key, took);
+    context.answer(response)
+}
