@@ -54,6 +54,7 @@ impl Logs for FakeLogs {
             base_offset: at,
             last_offset: at,
             is_duplicate: known.is_some(),
+            log_append_time: -1,
             log_start: Offset(0),
         })
     }
@@ -473,5 +474,5 @@ fn delete_records_is_bounded_by_the_high_watermark() {
         "appended but not durable"
     );
     assert_eq!(delete(-2), Err(ErrorCode::OFFSET_OUT_OF_RANGE));
-    assert_eq!(delete(-1), Ok(offsets::LookUp::DeleteBefore(Offset(0))));
+    assert_eq!(delete(-1), Ok(LookUp::DeleteBefore(Offset(0))));
 }
