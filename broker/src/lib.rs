@@ -2,10 +2,10 @@
 
 pub mod api;
 pub mod config;
-pub mod shutdown;
-pub mod system;
 pub mod features;
 pub mod listener;
 pub mod node;
 pub mod observe;
 pub mod request;
+pub mod shutdown;
+pub mod system;
