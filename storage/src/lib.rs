@@ -2,6 +2,7 @@
 //! runtime: I/O goes through [`disk::Disk`], time comes in as a parameter.
 
 pub mod batch_cache;
+pub mod checkpoint;
 pub mod disk;
 pub mod error;
 pub mod layout;

@@ -159,16 +159,15 @@ impl Disk for DirectDisk {
     }
 
     async fn create_dir(&self, dir: &Path) -> Result<(), DiskError> {
-        self.call("create directory", dir, |dir| std::fs::create_dir_all(dir))
-            .await
+        self.call("create directory", dir, std::fs::create_dir_all).await
     }
 
     async fn remove_file(&self, path: &Path) -> Result<(), DiskError> {
-        self.call("remove", path, |path| std::fs::remove_file(path)).await
+        self.call("remove", path, std::fs::remove_file).await
     }
 
     async fn remove_dir_all(&self, dir: &Path) -> Result<(), DiskError> {
-        self.call("remove", dir, |dir| std::fs::remove_dir_all(dir)).await
+        self.call("remove", dir, std::fs::remove_dir_all).await
     }
 
     async fn rename(&self, from: &Path, to: &Path) -> Result<(), DiskError> {
