@@ -1,6 +1,7 @@
 //! What one core owns: its partitions, its copy of the cluster's metadata, and every state machine that decides.
 //! Nothing here does I/O but `runtime/` (feature `runtime`), the only executor code of the project.
 
+pub mod budget;
 pub mod config;
 pub mod connection;
 pub mod controller;

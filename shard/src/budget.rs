@@ -1,0 +1,756 @@
+//! The memory budget of one shard: every byte is charged to a class before it is allocated and given back when it is
+//! freed. Each class has a reserve nobody else can take and a ceiling; between them lies a pool that all share. A
+//! charge that does not fit waits, first come first served within its class; a connection that waits does not read its
+//! socket. Nothing here runs on an executor; bytes that are freed on another core come back through [`RemoteCharge`].
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+
+/// What bytes are for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum BudgetClass {
+    /// Received requests of clients, until their last batch has been copied or refused.
+    Requests,
+    /// Answers to clients, until they have left the socket.
+    Responses,
+    /// Recent batches kept for readers.
+    BatchCache,
+    /// Batches on their way to the journal and to segments.
+    WriteBuffers,
+    /// Offset maps and buffers of compaction.
+    Compaction,
+    /// Replication and quorum traffic. Reserved: a follower's fetch that is not read freezes the high watermark.
+    InterBroker,
+    /// Requests of the coordinators to themselves and to each other. Reserved for the same reason.
+    Coordinator,
+}
+
+/// How many classes there are.
+pub const BUDGET_CLASSES: usize = 7;
+
+impl BudgetClass {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; BUDGET_CLASSES] = [
+        Self::Requests,
+        Self::Responses,
+        Self::BatchCache,
+        Self::WriteBuffers,
+        Self::Compaction,
+        Self::InterBroker,
+        Self::Coordinator,
+    ];
+
+    /// The name used in metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Requests => "requests",
+            Self::Responses => "responses",
+            Self::BatchCache => "batch_cache",
+            Self::WriteBuffers => "write_buffers",
+            Self::Compaction => "compaction",
+            Self::InterBroker => "inter_broker",
+            Self::Coordinator => "coordinator",
+        }
+    }
+}
+
+/// The bounds of one class, bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ClassLimits {
+    /// What only this class may use.
+    pub reserved_bytes: u64,
+    /// What it may use at most, reserve included. A single charge above it never succeeds.
+    pub max_bytes: u64,
+}
+
+/// The bounds of a shard, bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BudgetLimits {
+    /// By [`BudgetClass`] number.
+    pub classes: [ClassLimits; BUDGET_CLASSES],
+    /// What all classes share above their reserves.
+    pub shared_bytes: u64,
+}
+
+/// A charge larger than its class may ever hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{bytes} bytes are more than the {max_bytes} that {} may take on one shard", class.name())]
+pub struct TooLarge {
+    /// The class.
+    pub class: BudgetClass,
+    /// What was asked for.
+    pub bytes: u64,
+    /// The class's ceiling.
+    pub max_bytes: u64,
+}
+
+/// The budget of one shard. Cheap to clone; not `Send`.
+///
+/// [`Budget::try_charge`] and [`Budget::charge`] take, dropping a [`Charge`] gives back. The shard runs
+/// [`Budget::collect_returns`] as a task, which lets bytes freed on other cores wake those who wait here.
+#[derive(Clone)]
+pub struct Budget(Rc<Inner>);
+
+struct Inner {
+    books: RefCell<Books>,
+    returns: Arc<Returns>,
+}
+
+/// The accounts. Invariants, checked after each change: no class is above its ceiling; what classes use above their
+/// reserves sums to `shared_used` and is within the pool.
+struct Books {
+    limits: BudgetLimits,
+    accounts: [Account; BUDGET_CLASSES],
+    shared_used: u64,
+}
+
+#[derive(Default)]
+struct Account {
+    used: u64,
+    peak: u64,
+    waits: u64,
+    waiting: VecDeque<Rc<Waiter>>,
+}
+
+/// Somebody who waits: the charge is made for them when it fits, and they are woken to take it.
+struct Waiter {
+    bytes: u64,
+    state: RefCell<WaiterState>,
+}
+
+enum WaiterState {
+    Waiting(Option<Waker>),
+    Granted,
+    Taken,
+}
+
+/// A class's account at one moment, for metrics.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AccountImage {
+    /// Which.
+    pub class: BudgetClass,
+    /// Bytes charged now.
+    pub used_bytes: u64,
+    /// The most ever charged at once.
+    pub peak_bytes: u64,
+    /// Its ceiling.
+    pub max_bytes: u64,
+    /// Charges that wait now.
+    pub waiting: usize,
+    /// Charges that ever had to wait.
+    pub waits: u64,
+}
+
+impl Budget {
+    /// A budget with these bounds.
+    #[must_use]
+    pub fn new(limits: BudgetLimits) -> Self {
+        Self(Rc::new(Inner {
+            books: RefCell::new(Books {
+                limits,
+                accounts: Default::default(),
+                shared_used: 0,
+            }),
+            returns: Arc::new(Returns::default()),
+        }))
+    }
+
+    /// Charges `bytes` if they fit now and nobody of the class waits already.
+    #[must_use]
+    pub fn try_charge(&self, class: BudgetClass, bytes: u64) -> Option<Charge> {
+        let mut fits = self.0.books.borrow_mut().take_now(class, bytes);
+        if !fits && self.collect() {
+            fits = self.0.books.borrow_mut().take_now(class, bytes);
+        }
+        fits.then(|| self.charge_of(class, bytes))
+    }
+
+    /// Charges `bytes`, waiting until they fit.
+    ///
+    /// # Errors
+    /// [`TooLarge`] at once when they never will.
+    pub async fn charge(&self, class: BudgetClass, bytes: u64) -> Result<Charge, TooLarge> {
+        if let Some(charge) = self.try_charge(class, bytes) {
+            return Ok(charge);
+        }
+        let place = self.queue(class, bytes)?;
+        poll_fn(|cx| place.poll(cx)).await;
+        Ok(self.charge_of(class, bytes))
+    }
+
+    /// Whether a charge of this class would have to wait behind another.
+    #[must_use]
+    pub fn is_pressed(&self, class: BudgetClass) -> bool {
+        !self.0.books.borrow().accounts[class as usize].waiting.is_empty()
+    }
+
+    /// The most a single charge of this class may be.
+    #[must_use]
+    pub fn max_bytes(&self, class: BudgetClass) -> u64 {
+        self.0.books.borrow().limits.max_of(class)
+    }
+
+    /// Every class's account.
+    #[must_use]
+    pub fn read(&self) -> [AccountImage; BUDGET_CLASSES] {
+        self.collect();
+        let books = self.0.books.borrow();
+        BudgetClass::ALL.map(|class| {
+            let account = &books.accounts[class as usize];
+            AccountImage {
+                class,
+                used_bytes: account.used,
+                peak_bytes: account.peak,
+                max_bytes: books.limits.max_of(class),
+                waiting: account.waiting.len(),
+                waits: account.waits,
+            }
+        })
+    }
+
+    /// Takes back what other cores have freed whenever somebody here waits for it. Runs as a task of the shard, for ever.
+    pub async fn collect_returns(self) {
+        poll_fn(|cx| {
+            self.0.returns.listen(cx);
+            self.collect();
+            Poll::<()>::Pending
+        })
+        .await;
+    }
+
+    /// Takes back what other cores have freed. Returns whether it was anything.
+    fn collect(&self) -> bool {
+        let mut any = false;
+        for class in BudgetClass::ALL {
+            let bytes = self.0.returns.bytes[class as usize].swap(0, Ordering::SeqCst);
+            if bytes > 0 {
+                any = true;
+                self.give_back(class, bytes);
+            }
+        }
+        any
+    }
+
+    fn charge_of(&self, class: BudgetClass, bytes: u64) -> Charge {
+        Charge {
+            budget: self.clone(),
+            class,
+            bytes,
+        }
+    }
+
+    fn queue(&self, class: BudgetClass, bytes: u64) -> Result<Place, TooLarge> {
+        let waiter = Rc::new(Waiter {
+            bytes,
+            state: RefCell::new(WaiterState::Waiting(None)),
+        });
+        {
+            let mut books = self.0.books.borrow_mut();
+            let max_bytes = books.limits.max_of(class);
+            if bytes > max_bytes {
+                return Err(TooLarge {
+                    class,
+                    bytes,
+                    max_bytes,
+                });
+            }
+            let account = &mut books.accounts[class as usize];
+            account.waits += 1;
+            account.waiting.push_back(waiter.clone());
+        }
+        // Announced first, looked at second: a core that gives back in between either sees it or is seen here.
+        self.0.returns.wanted.store(true, Ordering::SeqCst);
+        self.collect();
+        Ok(Place {
+            budget: self.clone(),
+            class,
+            waiter,
+        })
+    }
+
+    fn give_back(&self, class: BudgetClass, bytes: u64) {
+        self.0.books.borrow_mut().release(class, bytes);
+        self.grant();
+    }
+
+    /// Makes the charges of those who waited longest and now fit.
+    fn grant(&self) {
+        let mut woken = Vec::new();
+        {
+            let mut books = self.0.books.borrow_mut();
+            for class in BudgetClass::ALL {
+                while let Some(first) = books.accounts[class as usize].waiting.front().cloned() {
+                    if !books.take(class, first.bytes) {
+                        break;
+                    }
+                    books.accounts[class as usize].waiting.pop_front();
+                    let before = first.state.replace(WaiterState::Granted);
+                    if let WaiterState::Waiting(Some(waker)) = before {
+                        woken.push(waker);
+                    }
+                }
+            }
+            if books.accounts.iter().all(|account| account.waiting.is_empty()) {
+                self.0.returns.wanted.store(false, Ordering::SeqCst);
+            }
+        }
+        for waker in woken {
+            waker.wake();
+        }
+    }
+}
+
+impl BudgetLimits {
+    /// What one class can hold at most: its ceiling, or less if reserve and pool are smaller.
+    fn max_of(&self, class: BudgetClass) -> u64 {
+        let limits = &self.classes[class as usize];
+        limits
+            .max_bytes
+            .min(limits.reserved_bytes.saturating_add(self.shared_bytes))
+    }
+}
+
+impl Books {
+    fn take_now(&mut self, class: BudgetClass, bytes: u64) -> bool {
+        self.accounts[class as usize].waiting.is_empty() && self.take(class, bytes)
+    }
+
+    fn take(&mut self, class: BudgetClass, bytes: u64) -> bool {
+        let limits = self.limits.classes[class as usize];
+        let used = self.accounts[class as usize].used;
+        let Some(after) = used.checked_add(bytes).filter(|after| *after <= limits.max_bytes) else {
+            return false;
+        };
+        let from_pool =
+            after.saturating_sub(limits.reserved_bytes) - used.saturating_sub(limits.reserved_bytes);
+        if from_pool > self.limits.shared_bytes - self.shared_used {
+            return false;
+        }
+        self.shared_used += from_pool;
+        let account = &mut self.accounts[class as usize];
+        account.used = after;
+        account.peak = account.peak.max(after);
+        true
+    }
+
+    fn release(&mut self, class: BudgetClass, bytes: u64) {
+        let reserved = self.limits.classes[class as usize].reserved_bytes;
+        let used = self.accounts[class as usize].used;
+        let after = used
+            .checked_sub(bytes)
+            .expect("no more is given back than was charged");
+        let to_pool = used.saturating_sub(reserved) - after.saturating_sub(reserved);
+        self.shared_used = self
+            .shared_used
+            .checked_sub(to_pool)
+            .expect("the pool holds what classes took from it");
+        self.accounts[class as usize].used = after;
+    }
+}
+
+/// A place in the queue of a class; left when dropped.
+struct Place {
+    budget: Budget,
+    class: BudgetClass,
+    waiter: Rc<Waiter>,
+}
+
+impl Place {
+    fn poll(&self, cx: &Context<'_>) -> Poll<()> {
+        let mut state = self.waiter.state.borrow_mut();
+        match &mut *state {
+            WaiterState::Granted => {
+                *state = WaiterState::Taken;
+                Poll::Ready(())
+            }
+            WaiterState::Waiting(waker) => {
+                if !waker.as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
+                    *waker = Some(cx.waker().clone());
+                }
+                Poll::Pending
+            }
+            WaiterState::Taken => unreachable!("a place is polled until it has been granted"),
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let state = self.waiter.state.replace(WaiterState::Taken);
+        match state {
+            WaiterState::Taken => {}
+            // Granted to somebody who has stopped waiting.
+            WaiterState::Granted => self.budget.give_back(self.class, self.waiter.bytes),
+            WaiterState::Waiting(_) => {
+                let mut books = self.budget.0.books.borrow_mut();
+                books.accounts[self.class as usize]
+                    .waiting
+                    .retain(|w| !Rc::ptr_eq(w, &self.waiter));
+                drop(books);
+                // Who waited behind may fit.
+                self.budget.grant();
+            }
+        }
+    }
+}
+
+/// Bytes charged to a class, given back when dropped. Stays on its shard; [`Charge::detach`] makes it travel.
+#[must_use = "a dropped charge is given back"]
+pub struct Charge {
+    budget: Budget,
+    class: BudgetClass,
+    bytes: u64,
+}
+
+impl Charge {
+    /// How much.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The class it is charged to.
+    #[must_use]
+    pub fn class(&self) -> BudgetClass {
+        self.class
+    }
+
+    /// Charges `more` bytes in addition if they fit now. Does not queue behind others: what is held already must be able to
+    /// finish, or two half-read requests would wait for each other.
+    #[must_use]
+    pub fn try_grow(&mut self, more: u64) -> bool {
+        let mut fits = self.budget.0.books.borrow_mut().take(self.class, more);
+        if !fits && self.budget.collect() {
+            fits = self.budget.0.books.borrow_mut().take(self.class, more);
+        }
+        if fits {
+            self.bytes += more;
+        }
+        fits
+    }
+
+    /// Gives back what is above `bytes`.
+    pub fn shrink_to(&mut self, bytes: u64) {
+        let over = self.bytes.saturating_sub(bytes);
+        if over > 0 {
+            self.bytes = bytes;
+            self.budget.give_back(self.class, over);
+        }
+    }
+
+    /// Takes `bytes` of it into a charge of their own, at most all.
+    pub fn split(&mut self, bytes: u64) -> Self {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        self.budget.charge_of(self.class, bytes)
+    }
+
+    /// The same charge in a form that may be dropped on any thread.
+    pub fn detach(mut self) -> RemoteCharge {
+        RemoteCharge {
+            returns: self.budget.0.returns.clone(),
+            class: self.class,
+            bytes: std::mem::take(&mut self.bytes),
+        }
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            self.budget.give_back(self.class, self.bytes);
+        }
+    }
+}
+
+/// A charge that may be dropped on any thread: it is given back to the shard that made it.
+#[must_use = "a dropped charge is given back"]
+pub struct RemoteCharge {
+    returns: Arc<Returns>,
+    class: BudgetClass,
+    bytes: u64,
+}
+
+impl RemoteCharge {
+    /// How much.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// `bytes` that give this charge back when their last clone and slice is dropped, on whichever core.
+    #[must_use]
+    pub fn attach(self, bytes: Bytes) -> Bytes {
+        struct Charged(
+            Bytes,
+            #[expect(dead_code, reason = "held for its drop")] RemoteCharge,
+        );
+        impl AsRef<[u8]> for Charged {
+            fn as_ref(&self) -> &[u8] {
+                &self.0
+            }
+        }
+        Bytes::from_owner(Charged(bytes, self))
+    }
+}
+
+impl Drop for RemoteCharge {
+    fn drop(&mut self) {
+        self.returns.bytes[self.class as usize].fetch_add(self.bytes, Ordering::SeqCst);
+        if self.returns.wanted.load(Ordering::SeqCst) {
+            let collector = self
+                .returns
+                .collector
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            if let Some(waker) = &*collector {
+                waker.wake_by_ref();
+            }
+        }
+    }
+}
+
+/// Bytes freed on other cores and not yet collected.
+#[derive(Default)]
+struct Returns {
+    bytes: [AtomicU64; BUDGET_CLASSES],
+    /// Whether somebody waits at home; without it nobody is woken.
+    wanted: AtomicBool,
+    collector: Mutex<Option<Waker>>,
+}
+
+impl Returns {
+    fn listen(&self, cx: &Context<'_>) {
+        let mut collector = self.collector.lock().unwrap_or_else(PoisonError::into_inner);
+        if !collector.as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
+            *collector = Some(cx.waker().clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::pin::Pin;
+    use std::sync::atomic::AtomicUsize;
+    use std::task::Wake;
+
+    use BudgetClass::{BatchCache, Coordinator, Requests, Responses};
+    use proptest::prelude::*;
+
+    fn limits(shared_bytes: u64) -> BudgetLimits {
+        let mut classes = [ClassLimits {
+            reserved_bytes: 0,
+            max_bytes: u64::MAX,
+        }; BUDGET_CLASSES];
+        classes[Coordinator as usize].reserved_bytes = 50;
+        classes[Responses as usize].max_bytes = 40;
+        BudgetLimits {
+            classes,
+            shared_bytes,
+        }
+    }
+
+    fn used(budget: &Budget, class: BudgetClass) -> u64 {
+        budget.read()[class as usize].used_bytes
+    }
+
+    struct Count(AtomicUsize);
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    type Pending = Pin<Box<dyn Future<Output = Result<Charge, TooLarge>>>>;
+
+    fn waiting(budget: &Budget, class: BudgetClass, bytes: u64) -> Pending {
+        let budget = budget.clone();
+        Box::pin(async move { budget.charge(class, bytes).await })
+    }
+
+    fn poll(pending: &mut Pending, count: &Arc<Count>) -> Poll<Result<Charge, TooLarge>> {
+        let waker = Waker::from(count.clone());
+        pending.as_mut().poll(&mut Context::from_waker(&waker))
+    }
+
+    fn count() -> Arc<Count> {
+        Arc::new(Count(AtomicUsize::new(0)))
+    }
+
+    #[test]
+    fn a_reserve_is_there_when_the_pool_is_used_up() {
+        let budget = Budget::new(limits(100));
+        let all = budget.try_charge(Requests, 100).unwrap();
+        assert!(budget.try_charge(BatchCache, 1).is_none());
+        let reserved = budget.try_charge(Coordinator, 50).unwrap();
+        assert!(
+            budget.try_charge(Coordinator, 1).is_none(),
+            "above its reserve it shares the pool"
+        );
+        drop(all);
+        let mut both = budget.try_charge(Coordinator, 20).unwrap();
+        assert!(budget.try_charge(Requests, 81).is_none());
+        assert!(budget.try_charge(Requests, 80).is_some());
+        assert!(both.try_grow(80));
+        drop(reserved);
+        assert_eq!(used(&budget, Coordinator), 100);
+        assert!(
+            budget.try_charge(Requests, 50).is_some(),
+            "the pool gets back what was above the reserve"
+        );
+    }
+
+    #[test]
+    fn a_class_stays_below_its_ceiling() {
+        let budget = Budget::new(limits(100));
+        let charge = budget.try_charge(Responses, 40).unwrap();
+        assert!(budget.try_charge(Responses, 1).is_none());
+        drop(charge);
+        let Poll::Ready(Err(error)) = poll(&mut waiting(&budget, Responses, 41), &count()) else {
+            panic!("a charge that never fits must not wait");
+        };
+        assert_eq!((error.bytes, error.max_bytes), (41, 40));
+        assert_eq!(budget.max_bytes(Coordinator), 150);
+    }
+
+    #[test]
+    fn who_waits_is_served_in_order_and_small_ones_do_not_overtake() {
+        let budget = Budget::new(limits(100));
+        let mut held = budget.try_charge(Requests, 100).unwrap();
+        let (wakes_large, wakes_small) = (count(), count());
+        let (mut large, mut small) = (waiting(&budget, Requests, 60), waiting(&budget, Requests, 10));
+        assert!(poll(&mut large, &wakes_large).is_pending());
+        assert!(poll(&mut small, &wakes_small).is_pending());
+        assert!(budget.is_pressed(Requests));
+        held.shrink_to(70);
+        assert!(
+            budget.try_charge(Requests, 1).is_none(),
+            "a newcomer does not overtake"
+        );
+        assert!(budget.try_charge(BatchCache, 1).is_some(), "another class may");
+        assert_eq!(wakes_large.0.load(Ordering::SeqCst), 0);
+        held.shrink_to(40);
+        assert_eq!(wakes_large.0.load(Ordering::SeqCst), 1);
+        assert_eq!(wakes_small.0.load(Ordering::SeqCst), 0);
+        let Poll::Ready(Ok(got)) = poll(&mut large, &wakes_large) else {
+            panic!("granted")
+        };
+        drop(got);
+        assert!(matches!(poll(&mut small, &wakes_small), Poll::Ready(Ok(_))));
+        assert_eq!(budget.read()[Requests as usize].waits, 2);
+    }
+
+    #[test]
+    fn who_stops_waiting_lets_the_next_one_through_and_keeps_nothing() {
+        let budget = Budget::new(limits(100));
+        let mut held = budget.try_charge(Requests, 100).unwrap();
+        let wakes = count();
+        let (mut first, mut second) = (waiting(&budget, Requests, 60), waiting(&budget, Requests, 50));
+        assert!(poll(&mut first, &wakes).is_pending());
+        assert!(poll(&mut second, &wakes).is_pending());
+        held.shrink_to(50);
+        drop(first);
+        assert!(matches!(poll(&mut second, &wakes), Poll::Ready(Ok(_))));
+        // Granted, then dropped before it was taken.
+        let mut third = waiting(&budget, Requests, 100);
+        assert!(poll(&mut third, &wakes).is_pending());
+        drop(held);
+        drop(third);
+        assert_eq!(used(&budget, Requests), 0);
+    }
+
+    #[test]
+    fn bytes_freed_on_another_core_wake_who_waits_here() {
+        let budget = Budget::new(limits(100));
+        let mut charge = budget.try_charge(Requests, 100).unwrap();
+        let part = charge.split(30);
+        let travelling = part.detach().attach(Bytes::from_static(b"abc"));
+        let slice = travelling.slice(1..2);
+        let mut collector = Box::pin(budget.clone().collect_returns());
+        let collected = count();
+        let collector_waker = Waker::from(collected.clone());
+        let mut cx = Context::from_waker(&collector_waker);
+        assert!(collector.as_mut().poll(&mut cx).is_pending());
+        let wakes = count();
+        let mut pending = waiting(&budget, Requests, 20);
+        assert!(poll(&mut pending, &wakes).is_pending());
+        std::thread::spawn(move || drop(travelling)).join().unwrap();
+        assert_eq!(collected.0.load(Ordering::SeqCst), 0, "a slice is still held");
+        std::thread::spawn(move || drop(slice)).join().unwrap();
+        assert_eq!(collected.0.load(Ordering::SeqCst), 1);
+        assert!(collector.as_mut().poll(&mut cx).is_pending());
+        assert_eq!(wakes.0.load(Ordering::SeqCst), 1);
+        assert!(matches!(poll(&mut pending, &wakes), Poll::Ready(Ok(_))));
+        drop(charge);
+        assert_eq!(used(&budget, Requests), 0);
+    }
+
+    proptest! {
+        /// Whatever is charged, split, grown, shrunk and dropped, in whatever order, the accounts are the sum of what is held,
+        /// within their bounds, and nobody waits who would fit.
+        #[test]
+        fn the_accounts_are_the_sum_of_what_is_held(
+            steps in proptest::collection::vec((0..6_u8, 0..BUDGET_CLASSES, 0..60_u64, any::<prop::sample::Index>()), 1..200)
+        ) {
+            let budget = Budget::new(limits(100));
+            let mut held: Vec<Charge> = Vec::new();
+            let mut pending: Vec<(BudgetClass, Pending)> = Vec::new();
+            let wakes = count();
+            for (step, class, bytes, which) in steps {
+                let class = BudgetClass::ALL[class];
+                match step {
+                    0 => held.extend(budget.try_charge(class, bytes)),
+                    1 => {
+                        let mut waiting = waiting(&budget, class, bytes);
+                        if let Poll::Ready(done) = poll(&mut waiting, &wakes) {
+                            held.extend(done.ok());
+                        } else {
+                            pending.push((class, waiting));
+                        }
+                    }
+                    2 if !held.is_empty() => drop(held.swap_remove(which.index(held.len()))),
+                    3 if !held.is_empty() => {
+                        let index = which.index(held.len());
+                        let part = held[index].split(bytes);
+                        held.push(part);
+                    }
+                    4 if !held.is_empty() => {
+                        let index = which.index(held.len());
+                        let _ = held[index].try_grow(bytes);
+                    }
+                    5 if !pending.is_empty() => drop(pending.swap_remove(which.index(pending.len()))),
+                    _ => {}
+                }
+                pending.retain_mut(|(_, waiting)| match poll(waiting, &wakes) {
+                    Poll::Ready(done) => { held.extend(done.ok()); false }
+                    Poll::Pending => true,
+                });
+                let limits = limits(100);
+                let mut pool = 0;
+                for account in budget.read() {
+                    let sum: u64 = held.iter().filter(|c| c.class() == account.class).map(Charge::bytes).sum();
+                    prop_assert_eq!(account.used_bytes, sum);
+                    prop_assert!(sum <= account.max_bytes);
+                    prop_assert_eq!(account.waiting, pending.iter().filter(|(c, _)| *c == account.class).count());
+                    pool += sum.saturating_sub(limits.classes[account.class as usize].reserved_bytes);
+                }
+                prop_assert!(pool <= 100);
+            }
+            drop(pending);
+            held.clear();
+            for account in budget.read() {
+                prop_assert_eq!(account.used_bytes, 0);
+            }
+        }
+    }
+}
