@@ -641,7 +641,7 @@ impl Model {
         };
         let window = self.window(producer);
         if let BatchKind::Marker(marker) = batch.kind {
-            let coordinator = self.of(producer).filter_map(|b| match b.kind {
+            let mut coordinator = self.of(producer).filter_map(|b| match b.kind {
                 BatchKind::Marker(marker) => Some(marker.coordinator_epoch),
                 _ => None,
             });
@@ -649,7 +649,7 @@ impl Model {
             let late = batch.producer_epoch < latest.producer_epoch
                 || (batch.producer_epoch == latest.producer_epoch && equal_is_late);
             let zombie = coordinator
-                .last()
+                .next_back()
                 .is_some_and(|epoch| marker.coordinator_epoch < epoch);
             return if late {
                 "epoch"
@@ -733,7 +733,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             // Mostly the sequence that comes next.
             nearby: if nearby > 0 { 0 } else { nearby },
             records,
-            epoch_step: [0, 0, 0, 0, 0, 1, 1, -1][usize::from(epoch as u8)],
+            epoch_step: [0, 0, 0, 0, 0, 1, 1, -1][usize::from(epoch)],
             restart,
         };
         steps.into_iter().map(step).collect()
