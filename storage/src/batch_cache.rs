@@ -169,11 +169,12 @@ impl BatchCache {
         }
     }
 
-    /// Takes in the next batch of a log. It is not evicted before [`Self::mark_written`] covers it.
+    /// Takes in the next batch of a log. It is not evicted before [`Self::mark_written`] covers it. Returns its bytes as
+    /// they are kept: all of a small batch, or the prefix and the rest.
     ///
     /// # Panics
     /// When the batch does not come after the log's last one: the caller has forgotten a [`Self::truncate`].
-    pub fn insert(&mut self, log: u32, insert: CacheInsert) {
+    pub fn insert(&mut self, log: u32, insert: CacheInsert) -> (Bytes, Bytes) {
         let batches = self.logs.entry(log).or_default();
         let in_order = batches.end().is_none_or(|end| insert.previous_end >= end);
         assert!(
@@ -190,6 +191,8 @@ impl BatchCache {
             self.backing_bytes += reference(&mut self.backings, insert.backing);
             Pieces::large(slab, prefix, insert.body, backing)
         };
+        let (head, rest) = pieces.split();
+        let kept = (head.clone(), rest.cloned().unwrap_or_default());
         batches.push(Batch {
             previous_end: insert.previous_end,
             last_offset: insert.last_offset,
@@ -201,6 +204,7 @@ impl BatchCache {
         self.pinned_bytes += size;
         self.stats.inserted += 1;
         self.evict();
+        kept
     }
 
     /// The log's segments now hold everything below `end`: those batches may be evicted from now on.
@@ -283,10 +287,12 @@ impl BatchCache {
     /// The log now ends at `end`: batches that reach to or over it are forgotten, written or not.
     pub fn truncate(&mut self, log: u32, end: Offset) {
         while let Some((batch, written)) = self.logs.get_mut(&log).and_then(|batches| batches.pop_from(end)) {
-            self.forget(&batch, written);
+            self.forget(batch, written);
         }
         self.drop_if_empty(log);
         self.drop_stale_tokens();
+        // What was unwritten may have shared its slab with written batches that now count on their own.
+        self.evict();
     }
 
     /// The log is gone, or will never be read here again: all its batches are forgotten, written or not.
@@ -340,13 +346,13 @@ impl BatchCache {
                 self.stale_tokens -= 1;
                 continue;
             };
-            self.release(&batch);
+            self.release(batch);
             self.stats.evicted += 1;
             self.drop_if_empty(token.log);
         }
     }
 
-    fn forget(&mut self, batch: &Batch, written: bool) {
+    fn forget(&mut self, batch: Batch, written: bool) {
         if written {
             self.stale_tokens += 1;
         } else {
@@ -355,10 +361,13 @@ impl BatchCache {
         self.release(batch);
     }
 
-    fn release(&mut self, batch: &Batch) {
+    fn release(&mut self, batch: Batch) {
+        let (slab, backing) = (batch.pieces.slab(), batch.pieces.backing());
+        // First its slice, else its slab could not be used again.
+        drop(batch);
         self.entries -= 1;
-        self.slabs.release(batch.pieces.slab());
-        if let Some(id) = batch.pieces.backing() {
+        self.slabs.release(slab);
+        if let Some(id) = backing {
             self.backing_bytes -= dereference(&mut self.backings, id);
         }
     }
@@ -403,3 +412,6 @@ fn dereference(backings: &mut BTreeMap<u64, (u32, usize)>, id: u64) -> usize {
     backings.remove(&id);
     freed
 }
+
+#[cfg(test)]
+mod tests;

@@ -25,7 +25,7 @@ pub const PRODUCERS_MAX: usize = 1 << 20;
 /// Of a batch, what producer state depends on; all but the marker is in the batch's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchFacts {
-    /// Who wrote it; `NONE` for a producer without idempotence.
+    /// Who wrote it; negative for a producer without idempotence.
     pub producer_id: ProducerId,
     /// The producer's epoch; −1 without idempotence.
     pub producer_epoch: i16,
@@ -39,6 +39,12 @@ pub struct BatchFacts {
     pub max_timestamp: i64,
     /// Records or a marker.
     pub kind: BatchKind,
+}
+
+impl BatchFacts {
+    const fn has_producer(&self) -> bool {
+        self.producer_id.0 >= 0
+    }
 }
 
 /// What a batch holds.
@@ -250,7 +256,7 @@ impl ProducerState {
         origin: AppendOrigin,
         transaction_version: i16,
     ) -> Result<Outcome, ProducerError> {
-        if batch.producer_id == ProducerId::NONE || origin == AppendOrigin::Replication {
+        if !batch.has_producer() || origin == AppendOrigin::Replication {
             return Ok(Outcome::Append);
         }
         let Some(entry) = self.table.get(batch.producer_id) else {
@@ -284,7 +290,7 @@ impl ProducerState {
     /// the transaction index of the segment that holds the marker.
     pub fn apply(&mut self, batch: &BatchFacts, now_ms: i64) -> Option<CompletedTxn> {
         let completed = match batch.kind {
-            _ if batch.producer_id == ProducerId::NONE => None,
+            _ if !batch.has_producer() => None,
             BatchKind::EmptyControl => None,
             BatchKind::Marker(marker) => self.apply_marker(batch, marker, now_ms),
             BatchKind::Plain | BatchKind::Transactional => {

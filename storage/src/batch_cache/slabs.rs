@@ -129,3 +129,10 @@ impl Slabs {
         }
     }
 }
+
+#[cfg(test)]
+impl Slabs {
+    pub(super) const fn free_slabs(&self) -> usize {
+        self.free.len()
+    }
+}

@@ -435,8 +435,13 @@ fn tx_27_a_marker_without_records_moves_nothing() {
 fn batches_without_a_producer_only_move_the_end() {
     let mut log = Log::new();
     assert_eq!(log.plain(-1, -1, -1, 4), APPEND);
+    assert_eq!(
+        log.plain(-5, 0, 3, 1),
+        APPEND,
+        "any negative id is none, as in Kafka"
+    );
     assert!(log.state.is_empty());
-    assert_eq!(log.state.end_offset(), Offset(4));
+    assert_eq!(log.state.end_offset(), Offset(5));
 }
 
 #[test]
