@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use bytes::Buf;
+use protocol::record::{BatchView, Batches, ControlRecord, Record};
 use storage::leader_epoch::LeaderEpochs;
 use storage::producer_state::{
     BatchFacts, BatchKind, CompletedTxn, Marker, PRODUCERS_MAX, ProducerState, snapshot,
@@ -49,60 +49,48 @@ struct Batch {
     facts: BatchFacts,
 }
 
-/// The batches of a segment, by their headers (`kafka-surface.md` §5.1).
+/// The batches of a segment, as `protocol` reads them.
 fn batches(base: i64) -> Vec<Batch> {
     let log = segment_file(base, "log");
-    let mut batches = Vec::new();
-    let mut position = 0;
-    while position < log.len() {
-        let mut header = &log[position..];
-        let base_offset = header.get_i64();
-        let size = header.get_i32() as usize + 12;
-        let leader_epoch = header.get_i32();
-        assert_eq!(header.get_u8(), 2, "magic");
-        header.advance(4);
-        let attributes = header.get_i16();
-        let last_offset = base_offset + i64::from(header.get_i32());
-        header.advance(8);
-        let max_timestamp = header.get_i64();
-        let producer_id = ProducerId(header.get_i64());
-        let producer_epoch = header.get_i16();
-        let base_sequence = header.get_i32();
-        header.advance(4);
-        let kind = match (attributes & 0x20 != 0, attributes & 0x10 != 0) {
-            (true, _) => BatchKind::Marker(marker(header)),
-            (false, true) => BatchKind::Transactional,
-            (false, false) => BatchKind::Plain,
-        };
-        let (base_offset, last_offset) = (Offset(base_offset), Offset(last_offset));
-        batches.push(Batch {
+    let read = |(position, batch): (u64, BatchView<'_>)| {
+        let header = batch.header();
+        Batch {
             position: position as u32,
-            size: size as u32,
-            leader_epoch,
+            size: header.size() as u32,
+            leader_epoch: header.leader_epoch,
             facts: BatchFacts {
-                producer_id,
-                producer_epoch,
-                base_sequence,
-                base_offset,
-                last_offset,
-                max_timestamp,
-                kind,
+                producer_id: ProducerId(header.producer_id),
+                producer_epoch: header.producer_epoch,
+                base_sequence: header.base_sequence,
+                base_offset: Offset(header.base_offset),
+                last_offset: Offset(header.last_offset()),
+                max_timestamp: header.max_timestamp,
+                kind: match (
+                    header.attributes.is_control(),
+                    header.attributes.is_transactional(),
+                ) {
+                    (true, _) => BatchKind::Marker(marker(&batch)),
+                    (false, true) => BatchKind::Transactional,
+                    (false, false) => BatchKind::Plain,
+                },
             },
-        });
-        position += size;
-    }
-    batches
+        }
+    };
+    Batches::new(&log, 0)
+        .checked()
+        .map(|batch| read(batch.expect("Kafka's batches are sound")))
+        .collect()
 }
 
-/// The one record of a marker batch: length, attributes, deltas and key length in a byte each; key version and type; the
-/// value's length, its version and the coordinator epoch (TX-25).
-fn marker(mut record: &[u8]) -> Marker {
-    record.advance(5 + 2);
-    let aborted = record.get_i16() == 0;
-    record.advance(1 + 2);
-    Marker {
-        aborted,
-        coordinator_epoch: record.get_i32(),
+/// The one record of a marker batch.
+fn marker(batch: &BatchView<'_>) -> Marker {
+    let (record, _) = Record::parse(batch.records_bytes()).expect("markers are not compressed");
+    match ControlRecord::parse(&record) {
+        Ok(ControlRecord::TransactionEnd(end)) => Marker {
+            aborted: !end.committed,
+            coordinator_epoch: end.coordinator_epoch,
+        },
+        other => panic!("not a marker: {other:?}"),
     }
 }
 
@@ -198,7 +186,7 @@ fn snapshots_are_read_and_written_back_byte_for_byte() {
 
 /// What Kafka's format holds of each producer, in the order of the ids.
 fn kafkas_view(file: &[u8]) -> Vec<snapshot::SnapshotEntry> {
-    let mut entries = snapshot::decode(file).unwrap();
+    let mut entries = snapshot::decode(file).expect("a sound snapshot");
     for entry in &mut entries {
         entry.older.clear();
         entry.active_ms = entry.last_timestamp;
