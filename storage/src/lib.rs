@@ -3,12 +3,20 @@
 
 pub mod batch_cache;
 pub mod checkpoint;
+pub mod commit;
 pub mod disk;
 pub mod error;
+mod housekeeping;
+pub mod journal;
 pub mod layout;
 pub mod leader_epoch;
+pub mod log;
+mod notify;
 pub mod producer_state;
+pub mod recovery;
 pub mod segment;
 pub mod sim_executor;
 pub mod sim_rng;
+pub mod store;
 pub mod types;
+mod write_behind;

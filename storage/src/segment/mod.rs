@@ -1,8 +1,10 @@
 //! One segment of a log: the files that share a base offset. The indexes here are pure memory with Kafka's file formats;
 //! who reads and writes the files is the log.
 
+pub(crate) mod file;
 pub mod index_error;
 pub mod indexes;
 pub mod offset_index;
+pub(crate) mod state;
 pub mod time_index;
 pub mod txn_index;

@@ -1,0 +1,8 @@
+//! Group commit: takes what all logs have staged, plans where each log's bytes go, writes and syncs, and moves the durable
+//! ends. [`planner`] decides and does no I/O; the rest of this module is the thin driver around it.
+
+pub(crate) mod buffers;
+pub mod planner;
+pub(crate) mod run;
+
+pub use planner::{CommitCosts, CommitLimits, Route};

@@ -1,0 +1,459 @@
+//! The driver of group commit: takes the plan's shares from the logs, encodes one journal commit, runs all writes and then
+//! all syncs side by side, and moves the durable ends in commit order. Two commits may be under way: the next one is
+//! planned and written while the one before is being synced. A failed write or sync takes the store offline; nothing is
+//! tried again.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+
+use super::buffers::Chunks;
+use super::planner::{LogFacts, PendingLogs, Route, Share};
+use crate::disk::{BLOCK_BYTES, Disk, DiskError, DiskFile, align_down, align_up};
+use crate::error::StorageError;
+use crate::journal::encode::CommitEncoder;
+use crate::journal::frame::{FRAME_HEADER_BYTES, HEADER_BYTES, OpenPayload};
+use crate::journal::writer::Reservation;
+use crate::journal::{FrameHeader, FrameKind, Incarnation};
+use crate::log::cursor::Partial;
+use crate::log::tail::Taken;
+use crate::log::{Log, LogRef};
+use crate::notify::join_all;
+use crate::segment::file::SegmentFile;
+use crate::store::{Logs, Store};
+use crate::types::Offset;
+
+/// What a commit achieved.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CommitOutcome {
+    /// The logs whose durable end moved, and where it is now.
+    pub moved: Vec<(LogRef, Offset)>,
+    /// Bytes of batches that became durable.
+    pub bytes: u64,
+    /// Bytes written for it, padding and framing included.
+    pub written_bytes: u64,
+    /// Files synced for it.
+    pub syncs: u32,
+}
+
+/// A frame that is not an append, waiting for the next commit.
+#[derive(Clone, Debug)]
+pub(crate) struct ControlFrame {
+    pub(crate) slot: u32,
+    pub(crate) kind: FrameKind,
+    pub(crate) auxiliary: u32,
+    pub(crate) offset: Offset,
+    pub(crate) segment: Offset,
+    pub(crate) position: u32,
+}
+
+/// One log's part of a commit being built.
+struct Entry<D: Disk> {
+    log: Rc<Log<D>>,
+    taken: Taken,
+    route: Route,
+    /// Bytes that repeat the beginning of a partly filled block.
+    lead: u32,
+    /// Of a direct write: where it starts and ends in the segment, whole blocks.
+    extent: (u32, u32),
+    direct: Option<DirectWrite<D>>,
+}
+
+/// A write straight to a segment.
+struct DirectWrite<D: Disk> {
+    file: Rc<SegmentFile<D>>,
+    chunks: Chunks<D>,
+    position: u64,
+    segment_bytes_max: u64,
+    flight: u64,
+    sync: bool,
+}
+
+/// A commit ready to be written.
+struct Planned<D: Disk> {
+    ticket: u64,
+    entries: Vec<Entry<D>>,
+    journal: Option<(Reservation<D>, Chunks<D>)>,
+}
+
+type Work<'a> = Pin<Box<dyn Future<Output = Result<(), DiskError>> + 'a>>;
+
+impl<D: Disk> Store<D> {
+    /// Waits until something is staged, then commits it: one group of appends of any logs. Returns the logs whose durable
+    /// end moved. To be called in a loop by one or two tasks, each awaiting it to its end.
+    ///
+    /// # Errors
+    /// [`StorageError`] when the store is or goes offline; the loop ends then.
+    pub async fn commit(&self) -> Result<CommitOutcome, StorageError> {
+        self.staged
+            .wait_for(|| (self.has_work() || self.is_offline()).then_some(()))
+            .await;
+        self.plan_lock().await;
+        // With a journal file in reserve, planning cannot be interrupted: what is taken is encoded at once.
+        let ready = self.make_journal_room().await;
+        let planned = ready.map(|()| self.plan_commit());
+        self.plan_unlock();
+        match planned? {
+            Some(planned) => self.run_commit(planned).await,
+            None => Ok(CommitOutcome::default()),
+        }
+    }
+
+    fn has_work(&self) -> bool {
+        !self.planner.borrow().is_idle() || !self.controls.borrow().is_empty()
+    }
+
+    /// Only one commit is planned at a time, so that commits get journal space in order.
+    pub(crate) async fn plan_lock(&self) {
+        self.moved
+            .wait_for(|| (!self.planning.get()).then(|| self.planning.set(true)))
+            .await;
+    }
+
+    pub(crate) fn plan_unlock(&self) {
+        self.planning.set(false);
+        self.moved.notify();
+    }
+
+    fn plan_commit(&self) -> Option<Planned<D>> {
+        let pressure = self.unwritten_bytes.get() > self.options.unwritten_bytes_max;
+        let shares = self.planner.borrow_mut().plan(&*self.logs.borrow(), pressure);
+        let controls: Vec<ControlFrame> = self.controls.borrow_mut().drain(..).collect();
+        if self.is_offline() || (shares.is_empty() && controls.is_empty()) {
+            return None;
+        }
+        let mut entries: Vec<Entry<D>> = shares.iter().filter_map(|share| self.take(share)).collect();
+        for entry in &mut entries {
+            if entry.route != Route::Journal {
+                entry.direct = Some(self.direct_write(entry));
+            }
+        }
+        let journaled = !controls.is_empty() || entries.iter().any(|entry| entry.route != Route::Written);
+        let journal = journaled.then(|| {
+            let (reservation, frames_bytes) = self.reserve(&entries, &controls);
+            let chunks = self.encode(&entries, &controls, &reservation, frames_bytes);
+            (reservation, chunks)
+        });
+        let ticket = self.commits_started.get();
+        self.commits_started.set(ticket + 1);
+        Some(Planned {
+            ticket,
+            entries,
+            journal,
+        })
+    }
+
+    /// Takes a share's batches from their log and settles the route.
+    fn take(&self, share: &Share) -> Option<Entry<D>> {
+        let log = self.logs.borrow().get(share.slot)?;
+        let mut state = log.state.borrow_mut();
+        let taken = state.tail.take_staged(share.bytes)?;
+        let mut route = share.route;
+        let from = state.cursor.issued;
+        let mut extent = (from, from);
+        match route {
+            Route::Direct => match state.cursor.full_blocks_until(taken.to) {
+                Some(end) => extent = (from, end),
+                None => route = Route::Journal,
+            },
+            Route::Written => extent = (from, taken.to),
+            Route::Journal => {}
+        }
+        let mut lead = 0;
+        if route == Route::Journal
+            && state.cursor.partial == Partial::OnDisk
+            && taken.segment == state.cursor.segment
+        {
+            lead = taken.from - state.cursor.issued;
+            state.cursor.partial = Partial::Journaling;
+        }
+        drop(state);
+        Some(Entry {
+            log,
+            taken,
+            route,
+            lead,
+            extent,
+            direct: None,
+        })
+    }
+
+    /// Takes room in the journal. Returns it and the length of the frames.
+    fn reserve(&self, entries: &[Entry<D>], controls: &[ControlFrame]) -> (Reservation<D>, usize) {
+        // Names take room in the file the commit goes to, and which file that is depends on the room: a commit that does
+        // not fit the current file with its names goes to the next, where all its logs are unnamed.
+        let plain = frames_bytes(entries, controls);
+        let total = |generation| plain + self.names_bytes(entries, controls, generation);
+        let first = self.journal.generation_for(0);
+        let mut frames = first.map_or(plain, total);
+        if self.journal.generation_for(commit_bytes(frames)) != first {
+            frames = self.journal.next_generation().map_or(plain, total);
+        }
+        let reservation = self
+            .journal
+            .reserve(commit_bytes(frames))
+            .expect("a journal file is in reserve before a commit is planned");
+        assert_eq!(
+            frames,
+            total(reservation.file.generation),
+            "the room is in the file that it was sized for"
+        );
+        (reservation, frames)
+    }
+
+    fn names_bytes(&self, entries: &[Entry<D>], controls: &[ControlFrame], generation: u64) -> usize {
+        self.unnamed(entries, controls, generation)
+            .iter()
+            .map(|log| FRAME_HEADER_BYTES + 20 + log.name.len())
+            .sum()
+    }
+
+    /// The logs of a commit that the journal file of `generation` does not name yet.
+    fn unnamed(&self, entries: &[Entry<D>], controls: &[ControlFrame], generation: u64) -> Vec<Rc<Log<D>>> {
+        let journaled = entries.iter().filter(|entry| entry.route != Route::Written);
+        let mut logs: Vec<Rc<Log<D>>> = journaled.map(|entry| Rc::clone(&entry.log)).collect();
+        let all = self.logs.borrow();
+        for control in controls {
+            if let Some(log) = all.get(control.slot)
+                && !logs.iter().any(|known| known.log_ref == log.log_ref)
+            {
+                logs.push(log);
+            }
+        }
+        logs.retain(|log| log.state.borrow().introduced != generation);
+        logs
+    }
+
+    /// Copies what goes straight to the segment and moves the log's cursor.
+    fn direct_write(&self, entry: &Entry<D>) -> DirectWrite<D> {
+        let (from, to) = entry.extent;
+        let mut state = entry.log.state.borrow_mut();
+        let mut chunks = Chunks::new(&self.disk, (to - from) as usize);
+        state.gather(entry.taken.segment, from, to, |piece| chunks.put(piece));
+        let segment_bytes_max = align_up(u64::from(state.config.segment_bytes));
+        let file = state
+            .segment(entry.taken.segment)
+            .and_then(|segment| segment.file.clone());
+        let flight = state.issue(to);
+        if entry.route == Route::Written {
+            state.cursor.partial = Partial::No; // this class does not promise what the journal protects
+        }
+        DirectWrite {
+            file: file.expect("the planner saw an open segment"),
+            chunks,
+            position: u64::from(from),
+            segment_bytes_max,
+            flight,
+            sync: entry.route == Route::Direct,
+        }
+    }
+
+    fn encode(
+        &self,
+        entries: &[Entry<D>],
+        controls: &[ControlFrame],
+        reservation: &Reservation<D>,
+        frames_bytes: usize,
+    ) -> Chunks<D> {
+        let generation = reservation.file.generation;
+        let mut encoder = CommitEncoder::new(&self.disk, frames_bytes);
+        for log in self.unnamed(entries, controls, generation) {
+            let payload = OpenPayload {
+                id: log.id,
+                directory: log.name.clone(),
+            }
+            .encode();
+            let mut header = frame(&log, FrameKind::Open);
+            header.payload_bytes = payload.len() as u32;
+            encoder.frame(&header, |put| put(&payload));
+            log.state.borrow_mut().introduced = generation;
+        }
+        let logs = self.logs.borrow();
+        for control in controls {
+            if let Some(log) = logs.get(control.slot) {
+                let mut header = frame(&log, control.kind);
+                header.auxiliary = control.auxiliary;
+                header.base_offset = control.offset;
+                header.end_offset = control.offset;
+                header.segment = control.segment;
+                header.position = control.position;
+                encoder.frame(&header, |_| {});
+            }
+        }
+        let mut reach = reservation.file.reach.borrow_mut();
+        for entry in entries.iter().filter(|entry| entry.route != Route::Written) {
+            encode_entry(&mut encoder, entry);
+            reach.insert(entry.log.log_ref.slot, (entry.taken.segment, entry.taken.to));
+        }
+        drop(reach);
+        encoder.finish(generation, reservation.sequence, reservation.durable_sequence)
+    }
+
+    async fn run_commit(&self, planned: Planned<D>) -> Result<CommitOutcome, StorageError> {
+        let Planned {
+            ticket,
+            mut entries,
+            journal,
+        } = planned;
+        let (reservation, chunks) = journal.unzip();
+        let mut outcome = CommitOutcome::default();
+        let mut work: Vec<Work<'_>> = Vec::with_capacity(entries.len() + 1);
+        if let (Some(reservation), Some(chunks)) = (&reservation, chunks) {
+            outcome.written_bytes += chunks.padded_bytes();
+            outcome.syncs += 1;
+            work.push(Box::pin(async move {
+                chunks.write(&reservation.file.file, reservation.position).await?;
+                reservation.file.file.sync().await
+            }));
+        }
+        let mut flights = Vec::new();
+        for entry in &mut entries {
+            if let Some(direct) = entry.direct.take() {
+                outcome.written_bytes += direct.chunks.padded_bytes();
+                outcome.syncs += u32::from(direct.sync);
+                flights.push((Rc::clone(&entry.log), direct.flight));
+                work.push(Box::pin(direct.run()));
+            }
+        }
+        let results = join_all(work).await;
+        for error in results.into_iter().filter_map(Result::err) {
+            self.fail(error);
+        }
+        self.moved
+            .wait_for(|| (self.commits_ended.get() == ticket || self.is_offline()).then_some(()))
+            .await;
+        self.check_online()?;
+        if let Some(reservation) = reservation {
+            self.journal.mark_durable(reservation.sequence);
+            reservation
+                .file
+                .in_flight
+                .set(reservation.file.in_flight.get() - 1);
+        }
+        for entry in &entries {
+            outcome.bytes += u64::from(entry.taken.to - entry.taken.from);
+            if let Some(moved) = self.complete(entry) {
+                outcome.moved.push(moved);
+            }
+        }
+        for (log, flight) in flights {
+            self.land(&log, flight);
+        }
+        self.commits_ended.set(ticket + 1);
+        self.moved.notify();
+        self.behind.notify();
+        Ok(outcome)
+    }
+
+    /// The commit that holds `entry` is durable, and so are all before it.
+    fn complete(&self, entry: &Entry<D>) -> Option<(LogRef, Offset)> {
+        let mut state = entry.log.state.borrow_mut();
+        if entry.lead > 0 && state.cursor.partial == Partial::Journaling {
+            state.cursor.partial = Partial::No;
+        }
+        if entry.taken.end <= state.durable_end {
+            return None;
+        }
+        state.durable_end = entry.taken.end;
+        drop(state);
+        self.logs.borrow_mut().touch(entry.log.log_ref.slot);
+        Some((entry.log.log_ref, entry.taken.end))
+    }
+}
+
+impl<D: Disk> DirectWrite<D> {
+    async fn run(self) -> Result<(), DiskError> {
+        let end = self.position + self.chunks.padded_bytes();
+        self.file.allocate_for(end, self.segment_bytes_max).await?;
+        self.file.write(self.chunks, self.position).await?;
+        if self.sync { self.file.sync().await } else { Ok(()) }
+    }
+}
+
+impl<D: Disk> PendingLogs for Logs<D> {
+    fn facts(&self, slot: u32) -> LogFacts {
+        let log = self.get(slot).expect("a planned log is open");
+        let state = log.state.borrow();
+        let ready = state.direct_ready();
+        LogFacts {
+            // Overlapping rewrites of one block must not race, so an unsynced write waits for the one before; meanwhile
+            // the journal is the way.
+            unsynced_class: state.unsynced_class() && ready && state.cursor.is_still(),
+            direct_ready: ready && !state.unsynced_class(),
+            partial_block: state.cursor.partial != Partial::No,
+            unwritten_bytes: state.unwritten_bytes(),
+        }
+    }
+
+    fn prefix_bytes(&self, slot: u32, budget: usize) -> usize {
+        self.get(slot)
+            .map_or(0, |log| log.state.borrow().tail.staged_prefix_bytes(budget))
+    }
+}
+
+fn frame<D: Disk>(log: &Log<D>, kind: FrameKind) -> FrameHeader {
+    FrameHeader {
+        kind,
+        auxiliary: 0,
+        incarnation: Incarnation(u64::from(log.log_ref.slot)),
+        base_offset: Offset::ZERO,
+        end_offset: Offset::ZERO,
+        segment: Offset::ZERO,
+        position: 0,
+        payload_bytes: 0,
+    }
+}
+
+fn encode_entry<D: Disk>(encoder: &mut CommitEncoder<D>, entry: &Entry<D>) {
+    let taken = &entry.taken;
+    let mut header = frame(&entry.log, FrameKind::Append);
+    header.base_offset = taken.base;
+    header.end_offset = taken.end;
+    header.segment = taken.segment;
+    header.payload_bytes = payload_bytes(entry) as u32;
+    let state = entry.log.state.borrow();
+    match &entry.direct {
+        None => {
+            let from = taken.from - entry.lead;
+            header.position = from;
+            header.auxiliary = entry.lead;
+            encoder.frame(&header, |put| state.gather(taken.segment, from, taken.to, put));
+        }
+        Some(direct) => {
+            let (from, to) = entry.extent;
+            header.kind = FrameKind::Extent;
+            header.position = from;
+            header.auxiliary = to - from;
+            let crc = direct.chunks.crc((to - from) as usize);
+            encoder.frame(&header, |put| {
+                put(&crc.to_le_bytes());
+                // What lies behind the last whole block is the cursor's residue since the write was issued.
+                state.gather(taken.segment, to, taken.to, put);
+            });
+        }
+    }
+}
+
+fn payload_bytes<D: Disk>(entry: &Entry<D>) -> usize {
+    let taken = &entry.taken;
+    match entry.route {
+        Route::Journal => (taken.to - taken.from + entry.lead) as usize,
+        Route::Direct => 4 + (taken.to - entry.extent.1) as usize,
+        Route::Written => 0,
+    }
+}
+
+fn frames_bytes<D: Disk>(entries: &[Entry<D>], controls: &[ControlFrame]) -> usize {
+    let journaled = entries.iter().filter(|entry| entry.route != Route::Written);
+    let appends: usize = journaled
+        .map(|entry| FRAME_HEADER_BYTES + payload_bytes(entry))
+        .sum();
+    appends + controls.len() * FRAME_HEADER_BYTES
+}
+
+/// The whole commit on disk, bytes.
+const fn commit_bytes(frames_bytes: usize) -> u64 {
+    let bytes = align_up((HEADER_BYTES + frames_bytes) as u64);
+    debug_assert!(align_down(bytes) == bytes && bytes >= BLOCK_BYTES as u64);
+    bytes
+}

@@ -1,0 +1,209 @@
+//! Which commits of a shard's journal files count: those of the current generations, in sequence without a gap. Where the
+//! chain ends, it tells a torn tail (cut) from damage (reported): a commit that is bad at or below a sequence that any
+//! other commit, or the checkpoint, recorded as durable is damage. Pure: the reading is in [`crate::recovery`].
+
+use super::frame::{CommitHeader, FileHeader, Invalid};
+
+/// A valid commit and where it lies in its file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommitPlace {
+    /// Byte position of the header.
+    pub position: u64,
+    /// The header.
+    pub header: CommitHeader,
+}
+
+/// What one file holds.
+#[derive(Clone, Debug)]
+pub struct FileContent {
+    /// Its header; one that cannot be read means a file that was being prepared or retired.
+    pub header: Result<FileHeader, Invalid>,
+    /// The valid commits of the header's generation from the first block on.
+    pub commits: Vec<CommitPlace>,
+    /// Where the first block that is no such commit lies, and why it is none.
+    pub stop: (u64, Invalid),
+    /// Valid commits of the generation behind the stop: evidence of what was durable, never replayed.
+    pub behind: Vec<CommitPlace>,
+}
+
+/// The commits to replay.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Chain {
+    /// Index of the file in the input, and the commit, in sequence order.
+    pub commits: Vec<(usize, CommitPlace)>,
+    /// The highest sequence that is known to have been durable; everything up to it is in the chain.
+    pub durable_sequence: u64,
+}
+
+/// A break in the chain at or below a sequence known durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Break {
+    /// Index of the file in the input.
+    pub file: usize,
+    /// Byte position.
+    pub position: u64,
+    /// The sequence that should be there.
+    pub expected_sequence: u64,
+    /// The highest sequence known durable.
+    pub durable_sequence: u64,
+    /// Why what is there does not count.
+    pub reason: Invalid,
+}
+
+/// Puts the commits of a shard's files in order. `durable_sequence` is what the shard's checkpoint recorded, 0 if none.
+///
+/// # Errors
+/// The chain breaks where it was durable.
+pub fn chain(files: &[FileContent], durable_sequence: u64) -> Result<Chain, Break> {
+    let mut order: Vec<(u64, usize)> = Vec::with_capacity(files.len());
+    for (index, file) in files.iter().enumerate() {
+        match file.header {
+            Ok(header) if !header.retired => order.push((header.generation, index)),
+            _ => {}
+        }
+    }
+    order.sort_unstable();
+    let known = order
+        .iter()
+        .flat_map(|&(_, index)| files[index].commits.iter().chain(&files[index].behind))
+        .map(|place| place.header.durable_sequence)
+        .fold(durable_sequence, u64::max);
+
+    let mut out = Chain {
+        commits: Vec::new(),
+        durable_sequence: known,
+    };
+    let mut expected = None;
+    let mut stop = None;
+    'files: for (_, index) in order {
+        let file = &files[index];
+        for place in &file.commits {
+            if expected.is_some_and(|sequence| sequence != place.header.sequence) {
+                stop.get_or_insert((index, place.position, Invalid::Field("sequence")));
+                break 'files;
+            }
+            out.commits.push((index, *place));
+            expected = Some(place.header.sequence + 1);
+        }
+        stop = Some((index, file.stop.0, file.stop.1));
+    }
+    // A recycled file's commits are covered by the checkpoint, so an empty chain is whole: nothing is left to replay.
+    let Some(expected_sequence) = expected else {
+        return Ok(out);
+    };
+    match stop {
+        Some((file, position, reason)) if expected_sequence <= known => Err(Break {
+            file,
+            position,
+            expected_sequence,
+            durable_sequence: known,
+            reason,
+        }),
+        _ => Ok(out),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(generation: u64, sequences: &[(u64, u64)]) -> FileContent {
+        let place = |index: usize, &(sequence, durable_sequence): &(u64, u64)| CommitPlace {
+            position: 4096 * (index as u64 + 1),
+            header: CommitHeader {
+                generation,
+                sequence,
+                durable_sequence,
+                frames_bytes: 0,
+                frames: 0,
+                frames_crc: 0,
+            },
+        };
+        FileContent {
+            header: Ok(FileHeader {
+                shard: 0,
+                retired: false,
+                generation,
+            }),
+            commits: sequences.iter().enumerate().map(|(i, s)| place(i, s)).collect(),
+            stop: (4096 * (sequences.len() as u64 + 1), Invalid::Magic),
+            behind: Vec::new(),
+        }
+    }
+
+    fn sequences(chain: &Chain) -> Vec<u64> {
+        chain
+            .commits
+            .iter()
+            .map(|(_, place)| place.header.sequence)
+            .collect()
+    }
+
+    #[test]
+    fn files_are_read_in_generation_order_and_prepared_ones_are_empty() {
+        let files = [
+            file(12, &[(7, 6), (8, 6)]),
+            file(13, &[]),
+            file(11, &[(5, 4), (6, 5)]),
+        ];
+        let chain = chain(&files, 0).expect("whole");
+        assert_eq!(sequences(&chain), [5, 6, 7, 8]);
+        assert_eq!(chain.durable_sequence, 6);
+    }
+
+    #[test]
+    fn a_bad_last_commit_is_a_torn_tail() {
+        let mut torn = file(1, &[(5, 4), (6, 5)]);
+        torn.stop.1 = Invalid::Checksum;
+        assert_eq!(sequences(&chain(&[torn], 0).expect("torn tail")), [5, 6]);
+    }
+
+    #[test]
+    fn a_bad_commit_that_a_later_one_calls_durable_is_damage() {
+        let mut bad = file(1, &[(5, 4), (6, 5)]);
+        bad.stop.1 = Invalid::Checksum;
+        bad.behind = file(1, &[(8, 7)]).commits;
+        let found = chain(&[bad], 0).expect_err("damage");
+        assert_eq!((found.expected_sequence, found.durable_sequence), (7, 7));
+        assert_eq!((found.position, found.reason), (4096 * 3, Invalid::Checksum));
+    }
+
+    #[test]
+    fn a_commit_written_ahead_of_a_lost_one_is_cut_with_it() {
+        let mut torn = file(1, &[(5, 4), (6, 5)]);
+        torn.behind = file(1, &[(8, 6)]).commits; // 7 was lost, 8 was written while 7 was being synced
+        assert_eq!(sequences(&chain(&[torn], 0).expect("torn tail")), [5, 6]);
+    }
+
+    #[test]
+    fn a_file_missing_from_the_middle_is_damage_when_it_was_durable() {
+        let files = [file(1, &[(5, 4)]), file(3, &[(8, 7)])];
+        assert_eq!(chain(&files, 0).expect_err("damage").expected_sequence, 6);
+        let unsynced = [file(1, &[(5, 4)]), file(3, &[(8, 5)])];
+        assert_eq!(sequences(&chain(&unsynced, 0).expect("cut")), [5]);
+    }
+
+    #[test]
+    fn retired_and_unreadable_files_do_not_count() {
+        let mut retired = file(2, &[(6, 5)]);
+        retired.header = Ok(FileHeader {
+            shard: 0,
+            retired: true,
+            generation: 2,
+        });
+        let mut unreadable = file(3, &[(7, 6)]);
+        unreadable.header = Err(Invalid::Checksum);
+        let files = [file(1, &[(5, 4)]), retired, unreadable];
+        assert_eq!(sequences(&chain(&files, 0).expect("whole")), [5]);
+    }
+
+    #[test]
+    fn what_the_checkpoint_calls_durable_must_be_there() {
+        assert!(chain(&[file(1, &[(5, 4)])], 6).is_err());
+        assert!(chain(&[file(1, &[(5, 4)])], 5).is_ok());
+        assert!(
+            chain(&[], 6).is_ok(),
+            "all files recycled: the checkpoint covers them"
+        );
+    }
+}

@@ -1,0 +1,288 @@
+//! The journal files of a running shard. Space is handed out front to back ([`Journal::reserve`]); a file that is full
+//! waits until all it holds is in the segments, then it is recycled under a new generation. A file is used only after
+//! its header of the new generation is durable.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use hashbrown::HashMap;
+
+use super::frame::{FileHeader, HEADER_BYTES};
+use crate::disk::{BLOCK_BYTES, Disk, DiskError, DiskFile, OpenMode};
+use crate::types::Offset;
+
+/// Sizes of the journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JournalOptions {
+    /// Bytes of one file; a commit must fit.
+    pub file_bytes: u64,
+    /// Files a shard may have; beyond that commits wait for one to be recycled.
+    pub files_max: usize,
+}
+
+impl Default for JournalOptions {
+    fn default() -> Self {
+        Self {
+            file_bytes: 64 << 20,
+            files_max: 4,
+        }
+    }
+}
+
+/// One journal file in one use.
+pub(crate) struct JournalFile<D: Disk> {
+    pub(crate) file: D::File,
+    pub(crate) generation: u64,
+    path: PathBuf,
+    /// For each log with frames here, how far they reach: segment and position.
+    pub(crate) reach: RefCell<HashMap<u32, (Offset, u32), foldhash::fast::FixedState>>,
+    /// Commits handed out here whose I/O has not ended.
+    pub(crate) in_flight: Cell<u32>,
+}
+
+impl<D: Disk> JournalFile<D> {
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Where a commit goes.
+pub(crate) struct Reservation<D: Disk> {
+    pub(crate) file: Rc<JournalFile<D>>,
+    pub(crate) position: u64,
+    pub(crate) sequence: u64,
+    pub(crate) durable_sequence: u64,
+}
+
+/// The journal of one store.
+pub(crate) struct Journal<D: Disk> {
+    disk: D,
+    dir: PathBuf,
+    shard: u16,
+    options: JournalOptions,
+    state: RefCell<State<D>>,
+}
+
+struct State<D: Disk> {
+    current: Option<(Rc<JournalFile<D>>, u64)>,
+    ready: VecDeque<Rc<JournalFile<D>>>,
+    /// Oldest first.
+    full: VecDeque<Rc<JournalFile<D>>>,
+    files: usize,
+    number_next: u64,
+    generation_next: u64,
+    sequence_next: u64,
+    durable_sequence: u64,
+}
+
+impl<D: Disk> Journal<D> {
+    /// Prepares the first file in `dir` below the log directory `root`. Files of earlier runs must have been replayed and removed.
+    pub(crate) async fn open(
+        disk: &D,
+        root: &Path,
+        dir: &Path,
+        shard: u16,
+        options: JournalOptions,
+    ) -> Result<Self, DiskError> {
+        create_dir_durably(disk, root, dir).await?;
+        let journal = Self {
+            disk: disk.clone(),
+            dir: dir.to_owned(),
+            shard,
+            options,
+            state: RefCell::new(State {
+                current: None,
+                ready: VecDeque::new(),
+                full: VecDeque::new(),
+                files: 0,
+                number_next: 0,
+                generation_next: 1,
+                sequence_next: 1,
+                durable_sequence: 0,
+            }),
+        };
+        journal.create_file().await?;
+        Ok(journal)
+    }
+
+    /// Takes `bytes` (whole blocks) of the journal for the next commit. `None`: no file has room; prepare one first.
+    pub(crate) fn reserve(&self, bytes: u64) -> Option<Reservation<D>> {
+        debug_assert_eq!(bytes % BLOCK_BYTES as u64, 0);
+        let mut state = self.state.borrow_mut();
+        if !state
+            .current
+            .as_ref()
+            .is_some_and(|(_, position)| self.fits(*position, bytes))
+        {
+            let next = state.ready.pop_front()?;
+            if let Some((file, _)) = state.current.replace((next, BLOCK_BYTES as u64)) {
+                state.full.push_back(file);
+            }
+        }
+        let (sequence, durable_sequence) = (state.sequence_next, state.durable_sequence);
+        state.sequence_next += 1;
+        let (file, position) = state.current.as_mut()?;
+        let at = *position;
+        *position += bytes;
+        file.in_flight.set(file.in_flight.get() + 1);
+        Some(Reservation {
+            file: Rc::clone(file),
+            position: at,
+            sequence,
+            durable_sequence,
+        })
+    }
+
+    /// The generation that a commit of `bytes` would go to, if there is room.
+    pub(crate) fn generation_for(&self, bytes: u64) -> Option<u64> {
+        let state = self.state.borrow();
+        match &state.current {
+            Some((file, position)) if self.fits(*position, bytes) => Some(file.generation),
+            _ => state.ready.front().map(|file| file.generation),
+        }
+    }
+
+    /// The generation after the current file's.
+    pub(crate) fn next_generation(&self) -> Option<u64> {
+        self.state.borrow().ready.front().map(|file| file.generation)
+    }
+
+    /// The commit and all before it are durable.
+    pub(crate) fn mark_durable(&self, sequence: u64) {
+        let mut state = self.state.borrow_mut();
+        assert!(
+            state.durable_sequence < sequence,
+            "commits become durable in order"
+        );
+        state.durable_sequence = sequence;
+    }
+
+    /// Whether another file may be created.
+    pub(crate) fn may_grow(&self) -> bool {
+        self.state.borrow().files < self.options.files_max
+    }
+
+    /// Whether the next switch of files finds one ready.
+    pub(crate) fn has_ready(&self) -> bool {
+        !self.state.borrow().ready.is_empty()
+    }
+
+    /// Creates a file, allocates it, makes its header durable and offers it.
+    pub(crate) async fn create_file(&self) -> Result<(), DiskError> {
+        let (number, generation) = {
+            let mut state = self.state.borrow_mut();
+            state.files += 1;
+            state.number_next += 1;
+            state.generation_next += 1;
+            (state.number_next, state.generation_next - 1)
+        };
+        let path = self.dir.join(format!("{number:020}.journal"));
+        let file = self.disk.open(&path, OpenMode::CreateOrTruncate).await?;
+        file.allocate(self.options.file_bytes).await?;
+        self.write_header(&file, generation).await?;
+        self.disk.sync_dir(&self.dir).await?;
+        self.offer(file, path, generation);
+        Ok(())
+    }
+
+    /// The oldest full file whose commits have all ended. Every log's bytes in it must be in the segments, synced, and
+    /// covered by a checkpoint before [`Self::recycle`].
+    pub(crate) fn oldest_full(&self) -> Option<Rc<JournalFile<D>>> {
+        let state = self.state.borrow();
+        state
+            .full
+            .front()
+            .filter(|file| file.in_flight.get() == 0)
+            .cloned()
+    }
+
+    /// Puts the oldest full file to use again under a new generation.
+    pub(crate) async fn recycle(&self, oldest: Rc<JournalFile<D>>) -> Result<(), DiskError> {
+        let generation = {
+            let mut state = self.state.borrow_mut();
+            let front = state
+                .full
+                .pop_front()
+                .expect("the oldest full file is still there");
+            assert!(Rc::ptr_eq(&front, &oldest), "files are recycled oldest first");
+            state.generation_next += 1;
+            state.generation_next - 1
+        };
+        // Nobody but the caller holds it: reservations end before a file counts as recyclable.
+        let Some(old) = Rc::into_inner(oldest) else {
+            unreachable!("a recyclable journal file has one owner");
+        };
+        self.write_header(&old.file, generation).await?;
+        self.offer(old.file, old.path, generation);
+        Ok(())
+    }
+
+    /// Files that are full, for metrics and pressure.
+    pub(crate) fn full_files(&self) -> usize {
+        self.state.borrow().full.len()
+    }
+
+    /// The highest sequence known durable.
+    pub(crate) fn durable_sequence(&self) -> u64 {
+        self.state.borrow().durable_sequence
+    }
+
+    /// A commit longer than a file gets a fresh one, which it extends.
+    const fn fits(&self, position: u64, bytes: u64) -> bool {
+        position + bytes <= self.options.file_bytes || position == BLOCK_BYTES as u64
+    }
+
+    /// Takes all files out, oldest first.
+    pub(crate) fn take_files(&self) -> Vec<Rc<JournalFile<D>>> {
+        let mut state = self.state.borrow_mut();
+        let mut files: Vec<_> = state.full.drain(..).collect();
+        files.extend(state.current.take().map(|(file, _)| file));
+        files.extend(state.ready.drain(..));
+        files
+    }
+
+    pub(crate) const fn disk(&self) -> &D {
+        &self.disk
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    fn offer(&self, file: D::File, path: PathBuf, generation: u64) {
+        self.state.borrow_mut().ready.push_back(Rc::new(JournalFile {
+            file,
+            generation,
+            path,
+            reach: RefCell::default(),
+            in_flight: Cell::new(0),
+        }));
+    }
+
+    async fn write_header(&self, file: &D::File, generation: u64) -> Result<(), DiskError> {
+        let header = FileHeader {
+            shard: self.shard,
+            retired: false,
+            generation,
+        };
+        let mut block = self.disk.alloc(BLOCK_BYTES);
+        block[..HEADER_BYTES].copy_from_slice(&header.encode());
+        file.write_at(Rc::new(block), 0).await?;
+        file.sync().await
+    }
+}
+
+/// Creates a directory within `root`, and makes the names on the way durable (a journal in a directory that a power loss
+/// takes back would be worth nothing).
+pub(crate) async fn create_dir_durably<D: Disk>(disk: &D, root: &Path, dir: &Path) -> Result<(), DiskError> {
+    disk.create_dir(dir).await?;
+    for parent in dir.ancestors().skip(1) {
+        disk.sync_dir(parent).await?;
+        if parent == root {
+            break;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,185 @@
+//! One partition's log on its shard: the segments, the newest batches, offsets, producers, epochs. Everything here is
+//! plain memory and decides without I/O; the store's drivers (commit, write-behind, recovery) do the reading and writing.
+
+pub mod append;
+pub mod batch;
+pub mod config;
+pub(crate) mod cursor;
+pub mod read;
+pub(crate) mod tail;
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use crate::disk::Disk;
+use crate::leader_epoch::LeaderEpochs;
+use crate::producer_state::ProducerState;
+use crate::segment::state::Segment;
+use crate::types::{LogId, Offset};
+use config::{Durability, LogConfig};
+use cursor::{Partial, WriteCursor};
+use tail::Tail;
+
+/// Names an open log of a store; cheap to copy, stale once the log is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LogRef {
+    pub(crate) slot: u32,
+}
+
+/// The ends of a log and what it takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogOffsets {
+    /// The first offset that can be read.
+    pub log_start: Offset,
+    /// One past the last offset appended (Kafka's LEO).
+    pub log_end: Offset,
+    /// One past the last offset that is durable as the log's class has it: D of DESIGN §6.
+    pub durable_end: Offset,
+    /// The first offset of the oldest transaction that is open or not yet decided below the high watermark.
+    pub first_unstable: Option<Offset>,
+    /// Bytes of all segments.
+    pub size_bytes: u64,
+    /// Number of segments.
+    pub segments: usize,
+}
+
+/// An open log.
+pub(crate) struct Log<D: Disk> {
+    pub(crate) id: LogId,
+    pub(crate) log_ref: LogRef,
+    /// `<topic>-<partition>`: the directory's name.
+    pub(crate) name: String,
+    pub(crate) dir: PathBuf,
+    pub(crate) state: RefCell<LogState<D>>,
+    /// A writer of the segments (write-behind, recycling) is at work: the next one waits.
+    pub(crate) flushing: Cell<bool>,
+    /// The log waits in the store's write-behind queue.
+    pub(crate) dirty: Cell<bool>,
+}
+
+/// The changing part of a log. Memory: about 600 bytes, the active segment's indexes, producers, and the tail.
+pub(crate) struct LogState<D: Disk> {
+    pub(crate) config: LogConfig,
+    pub(crate) log_start: Offset,
+    pub(crate) end: Offset,
+    pub(crate) durable_end: Offset,
+    /// By base offset; the last is the active one. Never empty.
+    pub(crate) segments: VecDeque<Segment<D>>,
+    pub(crate) tail: Tail,
+    pub(crate) cursor: WriteCursor,
+    pub(crate) epochs: LeaderEpochs,
+    pub(crate) epochs_dirty: bool,
+    pub(crate) producers: ProducerState,
+    /// Set when the log alone is offline (damage).
+    pub(crate) offline: Option<Rc<str>>,
+    /// The journal generation whose file names this log.
+    pub(crate) introduced: u64,
+    /// A structural change (truncate, delete, close) is under way: appends are refused.
+    pub(crate) closing: bool,
+}
+
+impl<D: Disk> Log<D> {
+    /// The path of the segment's `.log` file.
+    pub(crate) fn segment_path(&self, base: Offset) -> PathBuf {
+        segment_path(&self.dir, base, "log")
+    }
+}
+
+/// A file of the segment at `base` in `dir`: the offset as 20 digits, then the extension.
+pub(crate) fn segment_path(dir: &Path, base: Offset, extension: &str) -> PathBuf {
+    dir.join(format!("{:020}.{extension}", base.0))
+}
+
+impl<D: Disk> LogState<D> {
+    /// The active segment.
+    pub(crate) fn active(&mut self) -> &mut Segment<D> {
+        self.segments.back_mut().expect("a log has an active segment")
+    }
+
+    /// The segment with this base offset.
+    pub(crate) fn segment(&self, base: Offset) -> Option<&Segment<D>> {
+        self.segments
+            .binary_search_by_key(&base, |segment| segment.base)
+            .ok()
+            .and_then(|index| self.segments.get(index))
+    }
+
+    /// The segment with this base offset.
+    pub(crate) fn segment_mut(&mut self, base: Offset) -> Option<&mut Segment<D>> {
+        match self.segments.binary_search_by_key(&base, |segment| segment.base) {
+            Ok(index) => self.segments.get_mut(index),
+            Err(_) => None,
+        }
+    }
+
+    /// The segment after the one with this base offset.
+    pub(crate) fn segment_after(&self, base: Offset) -> Option<&Segment<D>> {
+        let index = self.segments.partition_point(|segment| segment.base <= base);
+        self.segments.get(index)
+    }
+
+    /// Where the first byte that is not durable lies: segment and position.
+    pub(crate) fn durable_position(&self) -> (Offset, u32) {
+        match self.tail.find(self.durable_end) {
+            Some(batch) => (batch.segment, batch.position),
+            None => {
+                let active = self.segments.back().expect("a log has an active segment");
+                (active.base, active.size)
+            }
+        }
+    }
+
+    /// Durable bytes that are not in the segments.
+    pub(crate) fn unwritten_bytes(&self) -> usize {
+        self.tail.bytes() - self.tail.staged_bytes()
+    }
+
+    /// Acknowledged without a sync.
+    pub(crate) fn unsynced_class(&self) -> bool {
+        self.config.durability != Durability::Fsync
+    }
+
+    /// Whether a commit may write the active part of the log straight to its segment.
+    pub(crate) fn direct_ready(&self) -> bool {
+        let Some(first) = self.tail.first_staged() else {
+            return false;
+        };
+        first.segment == self.cursor.segment
+            && self.cursor.partial == Partial::No
+            && self
+                .segment(first.segment)
+                .is_some_and(|segment| segment.file.is_some())
+    }
+
+    /// Bytes `[from, to)` of a segment, from the residue of the cursor's block and the tail.
+    pub(crate) fn gather(&self, segment: Offset, from: u32, to: u32, mut piece: impl FnMut(&[u8])) {
+        let residue_end = self.cursor.issued + self.cursor.residue.len() as u32;
+        let mut at = from;
+        if segment == self.cursor.segment && from < residue_end {
+            assert!(from >= self.cursor.issued, "bytes below the cursor are on disk");
+            let end = residue_end.min(to);
+            piece(
+                &self.cursor.residue
+                    [(from - self.cursor.issued) as usize..(end - self.cursor.issued) as usize],
+            );
+            at = end;
+        }
+        if at < to {
+            self.tail.pieces(segment, at, to, piece);
+        }
+    }
+
+    /// The public offsets.
+    pub(crate) fn offsets(&self) -> LogOffsets {
+        LogOffsets {
+            log_start: self.log_start,
+            log_end: self.end,
+            durable_end: self.durable_end,
+            first_unstable: self.producers.first_unstable_offset(self.log_start),
+            size_bytes: self.segments.iter().map(|segment| u64::from(segment.size)).sum(),
+            segments: self.segments.len(),
+        }
+    }
+}

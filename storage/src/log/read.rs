@@ -1,0 +1,335 @@
+//! Reads: from the batch cache at once, or as a plan for the disk. Whole batches from the one that holds the offset
+//! (FE-6), never beyond the upper bound, within one segment (FE-7). A hole that compaction left at the end of a segment
+//! leads on to the next (BR-015).
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+
+use super::batch::{BATCH_HEADER_BYTES, BatchHeader};
+use super::{Log, LogRef, LogState};
+use crate::batch_cache::{CacheRead, ReadEnd};
+use crate::disk::{Disk, DiskFile, IO_BYTES_MAX, OpenMode};
+use crate::error::{Damage, StorageError};
+use crate::segment::file::SegmentFile;
+use crate::store::Store;
+use crate::types::Offset;
+
+/// The outcome of a read that does no I/O.
+#[derive(Debug)]
+pub enum ReadOutcome {
+    /// Whole batches; the pieces back to back are their bytes.
+    Cached(Vec<Bytes>),
+    /// The batches are on disk only.
+    Cold(ColdRead),
+    /// Nothing below the upper bound, or nothing that fits.
+    Empty,
+    /// Below the log start or above the log end.
+    OutOfRange,
+    /// The log or its directory is offline, or the log is not open.
+    Offline,
+}
+
+/// A read to be done by [`Store::read_cold`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ColdRead {
+    /// The log.
+    pub log: LogRef,
+    /// From the batch that holds this offset.
+    pub offset: Offset,
+    /// At most this many bytes.
+    pub max_bytes: usize,
+    /// Only batches that end below this.
+    pub upper_bound: Offset,
+    /// One batch even if it is larger than `max_bytes`.
+    pub at_least_one: bool,
+}
+
+/// The least a cold read asks of the disk, bytes.
+const COLD_BYTES_MIN: usize = 64 << 10;
+
+/// Where a cold read looks.
+struct ColdPlace<D: Disk> {
+    segment: Offset,
+    /// The next segment's base, to go on with when this one has no such batch.
+    next: Option<Offset>,
+    position: u32,
+    /// Up to here the segment is on disk.
+    limit: u32,
+    /// All of it is.
+    is_whole: bool,
+    file: Option<Rc<SegmentFile<D>>>,
+}
+
+enum Found {
+    Batches(Vec<Bytes>),
+    /// The segment has no batch at or above the offset.
+    Beyond,
+    /// The next batch does not fit or reaches the bound.
+    Nothing,
+}
+
+impl<D: Disk> Store<D> {
+    /// Whole batches from the one that holds `offset`, from memory; see [`ReadOutcome`].
+    #[must_use]
+    pub fn read(
+        &self,
+        log: LogRef,
+        offset: Offset,
+        max_bytes: usize,
+        upper_bound: Offset,
+        at_least_one: bool,
+    ) -> ReadOutcome {
+        let Some(entry) = self.log(log) else {
+            return ReadOutcome::Offline;
+        };
+        let state = entry.state.borrow();
+        if state.offline.is_some() {
+            return ReadOutcome::Offline;
+        }
+        if offset < state.log_start || offset > state.end {
+            return ReadOutcome::OutOfRange;
+        }
+        let mut at = offset;
+        loop {
+            if at >= upper_bound.min(state.end) {
+                return ReadOutcome::Empty;
+            }
+            let next = state.segment_after(at).map(|segment| segment.base);
+            let bound = next.map_or(upper_bound, |next| next.min(upper_bound));
+            let read = self
+                .cache
+                .borrow_mut()
+                .read(log.slot, at, max_bytes, bound, at_least_one);
+            match (read, next) {
+                (CacheRead::Hit(hit), _) if !hit.pieces.is_empty() => return ReadOutcome::Cached(hit.pieces),
+                (CacheRead::Hit(hit), Some(next))
+                    if hit.ended == ReadEnd::UpperBound && next < upper_bound =>
+                {
+                    at = next
+                }
+                (CacheRead::Hit(_), _) => return ReadOutcome::Empty,
+                (CacheRead::Miss, _) => {
+                    return ReadOutcome::Cold(ColdRead {
+                        log,
+                        offset: at,
+                        max_bytes,
+                        upper_bound,
+                        at_least_one,
+                    });
+                }
+            }
+        }
+    }
+
+    /// Carries out a read that [`Self::read`] could not answer from memory. Empty when what is there does not fit.
+    ///
+    /// # Errors
+    /// [`StorageError`]: the disk, damage, or the log is gone.
+    pub async fn read_cold(&self, read: ColdRead) -> Result<Vec<Bytes>, StorageError> {
+        let mut read = read;
+        loop {
+            let log = self.log(read.log).ok_or(StorageError::NoSuchLog)?;
+            let place = log.state.borrow().cold_place(&read)?;
+            let Some(place) = place else {
+                return Ok(Vec::new());
+            };
+            if place.position < place.limit {
+                let found = match &place.file {
+                    Some(file) => find(&log, &place, &read, file.file()).await?,
+                    None => {
+                        let path = log.segment_path(place.segment);
+                        let file = self.disk.open(&path, OpenMode::Read).await?;
+                        let found = find(&log, &place, &read, &file).await;
+                        file.close().await?;
+                        found?
+                    }
+                };
+                match found {
+                    Found::Batches(batches) => return Ok(batches),
+                    Found::Nothing => return Ok(Vec::new()),
+                    Found::Beyond => {}
+                }
+            }
+            // Not on disk: in memory, or beyond the last batch of this segment.
+            let again = place.next.filter(|_| place.is_whole).unwrap_or(read.offset);
+            match self.read(
+                read.log,
+                again,
+                read.max_bytes,
+                read.upper_bound,
+                read.at_least_one,
+            ) {
+                ReadOutcome::Cached(batches) => return Ok(batches),
+                ReadOutcome::Cold(cold) if cold.offset > read.offset => read = cold,
+                ReadOutcome::Cold(_) => return Ok(Vec::new()),
+                ReadOutcome::Empty | ReadOutcome::OutOfRange => return Ok(Vec::new()),
+                ReadOutcome::Offline => return Err(StorageError::NoSuchLog),
+            }
+        }
+    }
+}
+
+impl<D: Disk> LogState<D> {
+    /// Where `read` starts, `None` when the log has nothing there any more.
+    fn cold_place(&self, read: &ColdRead) -> Result<Option<ColdPlace<D>>, StorageError> {
+        if let Some(reason) = &self.offline {
+            return Err(StorageError::Offline(Rc::clone(reason)));
+        }
+        if read.offset < self.log_start || read.offset > self.end {
+            return Err(StorageError::OffsetOutOfRange {
+                wanted: read.offset,
+                start: self.log_start,
+                end: self.end,
+            });
+        }
+        let after = self
+            .segments
+            .partition_point(|segment| segment.base <= read.offset);
+        let Some(segment) = after.checked_sub(1).and_then(|index| self.segments.get(index)) else {
+            return Ok(None);
+        };
+        let (written_segment, written) = self.cursor.written();
+        let limit = if segment.base == written_segment {
+            written
+        } else {
+            segment.size
+        };
+        let position = segment
+            .indexes
+            .as_ref()
+            .map_or(0, |indexes| indexes.offset.lookup(read.offset).position);
+        Ok(Some(ColdPlace {
+            segment: segment.base,
+            next: self.segments.get(after).map(|segment| segment.base),
+            position,
+            limit,
+            is_whole: limit == segment.size,
+            file: segment.file.clone(),
+        }))
+    }
+}
+
+/// Looks through the segment from the place on.
+async fn find<D: Disk, F: DiskFile>(
+    log: &Log<D>,
+    place: &ColdPlace<D>,
+    read: &ColdRead,
+    file: &F,
+) -> Result<Found, StorageError> {
+    let usual = read.max_bytes.clamp(COLD_BYTES_MIN, IO_BYTES_MAX);
+    let mut position = place.position;
+    let mut want = usual;
+    while position < place.limit {
+        let len = want.min((place.limit - position) as usize);
+        let window = read_window(file, u64::from(position), len).await?;
+        let fault = match look(&window, read) {
+            Look::Found(range) => return Ok(Found::Batches(vec![window.slice(range)])),
+            Look::Stop => return Ok(Found::Nothing),
+            Look::Skip(bytes) => {
+                position = position.saturating_add(bytes);
+                want = usual;
+                continue;
+            }
+            Look::Need { at, bytes } if at > 0 || window.len() < bytes as usize => {
+                position += at;
+                want = usual.max(bytes as usize);
+                if u64::from(position) + u64::from(bytes) > u64::from(place.limit) {
+                    return Ok(Found::Beyond); // only partly on disk yet, so still in memory
+                }
+                if at > 0 || len < bytes as usize {
+                    continue;
+                }
+                position // the file is shorter than it was
+            }
+            Look::Need { at, .. } | Look::Bad(at) => position + at,
+        };
+        return Err(bad_batch(log, place, fault).into());
+    }
+    Ok(Found::Beyond)
+}
+
+/// What a window onto a segment, which starts with a batch, means for a read.
+enum Look {
+    /// These bytes are the answer.
+    Found(std::ops::Range<usize>),
+    /// The first batch at or above the offset does not fit or reaches the bound.
+    Stop,
+    /// So many bytes hold only batches below the offset.
+    Skip(u32),
+    /// The batch at `at` needs a window of that many bytes.
+    Need { at: u32, bytes: u32 },
+    /// No batch at this place.
+    Bad(u32),
+}
+
+fn look(window: &Bytes, read: &ColdRead) -> Look {
+    let mut at = 0;
+    let mut start = None;
+    loop {
+        let rest = window.get(at..).unwrap_or_default();
+        let header = match BatchHeader::parse(rest) {
+            Some(header) => header,
+            None => {
+                return match start {
+                    Some(from) => Look::Found(from..at),
+                    None if at >= window.len() => Look::Skip(at as u32),
+                    None if rest.len() < BATCH_HEADER_BYTES => Look::Need {
+                        at: at as u32,
+                        bytes: BATCH_HEADER_BYTES as u32,
+                    },
+                    None => Look::Bad(at as u32),
+                };
+            }
+        };
+        let end = at + header.size as usize;
+        if header.last_offset() >= read.offset {
+            let fits = end - start.unwrap_or(at) <= read.max_bytes || (start.is_none() && read.at_least_one);
+            if !fits || header.last_offset() >= read.upper_bound {
+                return start.map_or(Look::Stop, |from| Look::Found(from..at));
+            }
+            if end > window.len() {
+                let need = Look::Need {
+                    at: at as u32,
+                    bytes: header.size,
+                };
+                return start.map_or(need, |from| Look::Found(from..at));
+            }
+            start.get_or_insert(at);
+        }
+        at = end;
+    }
+}
+
+/// `len` bytes at `position`, in I/Os of at most [`IO_BYTES_MAX`]; fewer where the file ends.
+pub(crate) async fn read_window<F: DiskFile>(
+    file: &F,
+    position: u64,
+    len: usize,
+) -> Result<Bytes, StorageError> {
+    if len <= IO_BYTES_MAX {
+        return Ok(file.read_at(position, len).await?);
+    }
+    let mut out = Vec::with_capacity(len);
+    while out.len() < len {
+        let part = file
+            .read_at(position + out.len() as u64, (len - out.len()).min(IO_BYTES_MAX))
+            .await?;
+        if part.is_empty() {
+            break;
+        }
+        out.extend_from_slice(&part);
+    }
+    Ok(Bytes::from(out))
+}
+
+fn bad_batch<D: Disk>(log: &Log<D>, place: &ColdPlace<D>, position: u32) -> Damage {
+    Damage {
+        path: log.segment_path(place.segment),
+        position: u64::from(position),
+        first_offset: place.segment,
+        end_offset: place.next.unwrap_or(Offset::NONE),
+        expected: "a version 2 batch header and the whole batch".to_owned(),
+        found: "other bytes".to_owned(),
+    }
+}

@@ -1,0 +1,248 @@
+//! Phase 1: reads the journals of every shard, checks the chains, applies the frames log by log, makes the segments
+//! durable and removes the journals. Safe to repeat from any point: applying a frame twice writes the same bytes, and the
+//! journals go only when all of it is durable.
+
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+
+use super::redo::Redo;
+use crate::disk::{BLOCK_BYTES, Disk, DiskFile, IO_BYTES_MAX, OpenMode, align_up};
+use crate::error::{Damage, StorageError};
+use crate::journal::frame::{self, CommitHeader, FileHeader, HEADER_BYTES, Invalid};
+use crate::journal::scan::{Break, CommitPlace, FileContent, chain};
+use crate::log::read::read_window;
+use crate::store::OWN_DIRECTORY;
+use crate::types::{LogId, Offset};
+
+/// What phase 1 found and did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JournalRecovery {
+    /// Shards that left journals.
+    pub shards: usize,
+    /// Journal files read.
+    pub files: usize,
+    /// Commits replayed.
+    pub commits: usize,
+    /// Bytes written to segments.
+    pub bytes: u64,
+    /// The logs that had frames, and where each ends now.
+    pub logs: Vec<(LogId, String, Offset)>,
+    /// Logs in the journals whose directory is gone.
+    pub missing: Vec<String>,
+}
+
+/// One journal file of an earlier run.
+struct OldFile {
+    path: PathBuf,
+    content: FileContent,
+}
+
+/// Replays and removes the journals in the log directory `dir`. To be run once, before any store of it is opened.
+/// `progress` is told bytes of journal read and bytes in all.
+///
+/// # Errors
+/// [`StorageError::Damage`] when a journal is damaged where it was durable; nothing is changed then. Errors of the disk.
+pub async fn recover_journals<D: Disk>(
+    disk: &D,
+    dir: &Path,
+    mut progress: impl FnMut(u64, u64),
+) -> Result<JournalRecovery, StorageError> {
+    let root = dir.join(OWN_DIRECTORY).join("journal");
+    let shards = match disk.list(&root).await {
+        Ok(entries) => entries,
+        Err(error) if error.is_not_found() => return Ok(JournalRecovery::default()),
+        Err(error) => return Err(error.into()),
+    };
+    let mut out = JournalRecovery::default();
+    let mut journals = Vec::new();
+    let mut total = 0;
+    for shard in shards.iter().filter(|entry| entry.is_dir) {
+        let shard_dir = root.join(&shard.name);
+        let mut files = Vec::new();
+        for entry in disk.list(&shard_dir).await?.iter().filter(|entry| !entry.is_dir) {
+            let path = shard_dir.join(&entry.name);
+            let content = read_content(disk, &path, entry.size).await?;
+            total += content
+                .commits
+                .iter()
+                .map(|place| place.header.commit_bytes() as u64)
+                .sum::<u64>();
+            files.push(OldFile { path, content });
+        }
+        out.shards += usize::from(!files.is_empty());
+        out.files += files.len();
+        journals.push((shard_dir, files));
+    }
+    let mut redo = Redo::new(disk, dir);
+    let mut done = 0;
+    for (_, files) in &journals {
+        replay_shard(disk, files, &mut redo, &mut out, |bytes| {
+            done += bytes;
+            progress(done, total);
+        })
+        .await?;
+    }
+    redo.finish(&mut out).await?;
+    disk.sync_filesystem(dir).await?;
+    for (shard_dir, files) in &journals {
+        for file in files {
+            disk.remove_file(&file.path).await?;
+        }
+        disk.sync_dir(shard_dir).await?;
+    }
+    Ok(out)
+}
+
+async fn replay_shard<D: Disk>(
+    disk: &D,
+    files: &[OldFile],
+    redo: &mut Redo<'_, D>,
+    out: &mut JournalRecovery,
+    mut progress: impl FnMut(u64),
+) -> Result<(), StorageError> {
+    let contents: Vec<FileContent> = files.iter().map(|file| file.content.clone()).collect();
+    let chain = chain(&contents, 0).map_err(|broken| broken_chain(files, &broken))?;
+    redo.begin_shard();
+    let mut open: Option<(usize, Window<D::File>)> = None;
+    for (index, place) in &chain.commits {
+        if open.as_ref().is_none_or(|(at, _)| at != index) {
+            let file = disk.open(&files[*index].path, OpenMode::Read).await?;
+            open = Some((*index, Window::new(file)));
+        }
+        let (_, window) = open.as_mut().expect("opened above");
+        let body = place.position + HEADER_BYTES as u64;
+        let bytes = window.get(body, place.header.frames_bytes as usize).await?;
+        let frames = frame::frames(&place.header, &bytes)
+            .map_err(|invalid| damaged(&files[*index].path, place.position, format!("{invalid:?}")))?;
+        let durable = place.header.sequence <= chain.durable_sequence;
+        for one in &frames {
+            redo.apply(one, durable).await?;
+        }
+        out.commits += 1;
+        progress(place.header.commit_bytes() as u64);
+    }
+    Ok(())
+}
+
+/// Reads a journal file as far as its commits are valid, and looks behind for evidence of what was durable.
+async fn read_content<D: Disk>(disk: &D, path: &Path, size: u64) -> Result<FileContent, StorageError> {
+    let file = disk.open(path, OpenMode::Read).await?;
+    let mut window = Window::new(file);
+    let header = FileHeader::decode(&window.get(0, HEADER_BYTES).await?);
+    if let Err(Invalid::Version(version)) = header {
+        return Err(StorageError::Version {
+            path: path.to_owned(),
+            found: u32::from(version),
+            known: u32::from(frame::FORMAT_VERSION),
+        });
+    }
+    let mut content = FileContent {
+        header,
+        commits: Vec::new(),
+        stop: (0, Invalid::Short),
+        behind: Vec::new(),
+    };
+    let generation = match header {
+        Ok(header) if !header.retired => header.generation,
+        _ => return Ok(content),
+    };
+    let mut position = BLOCK_BYTES as u64;
+    content.stop = loop {
+        match read_commit(&mut window, position, generation, size).await? {
+            Ok(place) => {
+                position = align_up(position + place.header.commit_bytes() as u64);
+                content.commits.push(place);
+            }
+            Err(invalid) => break (position, invalid),
+        }
+    };
+    while position + (BLOCK_BYTES as u64) <= size {
+        position += BLOCK_BYTES as u64;
+        let head = window.get(position, HEADER_BYTES).await?;
+        if let Ok(header) = CommitHeader::decode(&head)
+            && header.generation == generation
+        {
+            content.behind.push(CommitPlace { position, header });
+        }
+    }
+    Ok(content)
+}
+
+async fn read_commit<F: DiskFile>(
+    window: &mut Window<F>,
+    position: u64,
+    generation: u64,
+    size: u64,
+) -> Result<Result<CommitPlace, Invalid>, StorageError> {
+    let header = match CommitHeader::decode(&window.get(position, HEADER_BYTES).await?) {
+        Ok(header) if header.generation == generation => header,
+        Ok(_) => return Ok(Err(Invalid::Field("generation"))),
+        Err(invalid) => return Ok(Err(invalid)),
+    };
+    if position + header.commit_bytes() as u64 > size {
+        return Ok(Err(Invalid::Short));
+    }
+    let body = window
+        .get(position + HEADER_BYTES as u64, header.frames_bytes as usize)
+        .await?;
+    Ok(frame::frames(&header, &body).map(|_| CommitPlace { position, header }))
+}
+
+/// A file read front to back through one large buffer.
+struct Window<F> {
+    file: F,
+    start: u64,
+    bytes: Bytes,
+}
+
+impl<F: DiskFile> Window<F> {
+    const fn new(file: F) -> Self {
+        Self {
+            file,
+            start: 0,
+            bytes: Bytes::new(),
+        }
+    }
+
+    /// `len` bytes at `position`; fewer where the file ends.
+    async fn get(&mut self, position: u64, len: usize) -> Result<Bytes, StorageError> {
+        let inside = position
+            .checked_sub(self.start)
+            .map(|at| at as usize)
+            .filter(|at| at + len <= self.bytes.len());
+        if let Some(at) = inside {
+            return Ok(self.bytes.slice(at..at + len));
+        }
+        self.start = position;
+        self.bytes = read_window(&self.file, position, len.max(IO_BYTES_MAX)).await?;
+        Ok(self.bytes.slice(..len.min(self.bytes.len())))
+    }
+}
+
+fn broken_chain(files: &[OldFile], broken: &Break) -> StorageError {
+    Damage {
+        path: files[broken.file].path.clone(),
+        position: broken.position,
+        first_offset: Offset::NONE,
+        end_offset: Offset::NONE,
+        expected: format!(
+            "commit {} (commits up to {} were durable)",
+            broken.expected_sequence, broken.durable_sequence
+        ),
+        found: format!("{:?}", broken.reason),
+    }
+    .into()
+}
+
+fn damaged(path: &Path, position: u64, found: String) -> StorageError {
+    Damage {
+        path: path.to_owned(),
+        position,
+        first_offset: Offset::NONE,
+        end_offset: Offset::NONE,
+        expected: "the commit that was there a moment ago".to_owned(),
+        found,
+    }
+    .into()
+}

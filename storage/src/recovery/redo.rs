@@ -1,0 +1,351 @@
+//! Applies journal frames to segment files: per log in order, gap-free, to the positions the frames name. Bytes are
+//! collected and written in long stretches; blocks at the edges are read first and kept where the journal says nothing.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::journals::JournalRecovery;
+use crate::commit::buffers::Chunks;
+use crate::disk::{Disk, DiskFile, OpenMode, align_down, align_up};
+use crate::error::{Damage, StorageError};
+use crate::journal::frame::{Frame, FrameKind, OpenPayload};
+use crate::journal::{FrameHeader, Incarnation};
+use crate::log::read::read_window;
+use crate::log::segment_path;
+use crate::types::{LogId, Offset};
+
+/// Collected bytes of all logs above which they are written, bytes.
+const COLLECTED_BYTES_MAX: usize = 64 << 20;
+
+/// The replay of one log directory.
+pub(crate) struct Redo<'a, D: Disk> {
+    disk: &'a D,
+    dir: &'a Path,
+    logs: BTreeMap<(usize, Incarnation), LogRedo>,
+    shard: usize,
+    collected_bytes: usize,
+    written_bytes: u64,
+}
+
+/// One log of the journal.
+struct LogRedo {
+    id: LogId,
+    name: String,
+    dir: PathBuf,
+    /// Segment and position behind the last applied byte; `None` before the first data frame.
+    end: Option<(Offset, u32)>,
+    end_offset: Offset,
+    /// Bytes to be written, ending at `end`.
+    collected: Vec<u8>,
+    /// An extent that was not durable is torn: what follows does not count.
+    is_cut: bool,
+    /// The directory does not exist.
+    is_missing: bool,
+}
+
+impl<'a, D: Disk> Redo<'a, D> {
+    pub(crate) const fn new(disk: &'a D, dir: &'a Path) -> Self {
+        Self {
+            disk,
+            dir,
+            logs: BTreeMap::new(),
+            shard: 0,
+            collected_bytes: 0,
+            written_bytes: 0,
+        }
+    }
+
+    /// The frames that follow are another shard's: its incarnations are its own.
+    pub(crate) const fn begin_shard(&mut self) {
+        self.shard += 1;
+    }
+
+    /// Applies one frame. `durable`: its commit is known to have been durable, so whatever is wrong is damage.
+    pub(crate) async fn apply(&mut self, frame: &Frame<'_>, durable: bool) -> Result<(), StorageError> {
+        let header = &frame.header;
+        let key = (self.shard, header.incarnation);
+        if header.kind == FrameKind::Open {
+            return self.open(key, frame.payload).await;
+        }
+        let Some(log) = self.logs.get_mut(&key) else {
+            return Err(self.unnamed(header));
+        };
+        if log.is_cut || log.is_missing {
+            return Ok(());
+        }
+        let before = log.collected.len();
+        match header.kind {
+            FrameKind::Append => {
+                if log.starts_anew(header)? {
+                    self.written_bytes += log.write(self.disk).await?;
+                }
+                log.collect(header, frame.payload);
+            }
+            FrameKind::Extent => {
+                log.starts_anew(header)?;
+                self.written_bytes += log.write(self.disk).await?;
+                log.extent(self.disk, header, frame.payload, durable).await?;
+            }
+            FrameKind::Truncate => {
+                self.written_bytes += log.write(self.disk).await?;
+                log.end = Some((header.segment, header.position));
+                log.end_offset = header.base_offset;
+                log.cut_files(self.disk).await?;
+            }
+            FrameKind::Retire => {
+                self.collected_bytes -= log.collected.len();
+                self.logs.remove(&key);
+                return Ok(());
+            }
+            FrameKind::Open | FrameKind::Start | FrameKind::Epoch => {}
+        }
+        let after = log.collected.len();
+        self.collected_bytes = self.collected_bytes + after - before;
+        if self.collected_bytes > COLLECTED_BYTES_MAX {
+            self.write_all().await?;
+        }
+        Ok(())
+    }
+
+    /// Writes what is collected, cuts every log to its end, and reports.
+    pub(crate) async fn finish(&mut self, out: &mut JournalRecovery) -> Result<(), StorageError> {
+        self.write_all().await?;
+        for log in self.logs.values() {
+            if log.is_missing {
+                out.missing.push(log.name.clone());
+            } else if log.end.is_some() {
+                log.cut_files(self.disk).await?;
+                self.disk.sync_dir(&log.dir).await?;
+                out.logs.push((log.id, log.name.clone(), log.end_offset));
+            }
+        }
+        out.bytes += self.written_bytes;
+        Ok(())
+    }
+
+    async fn open(&mut self, key: (usize, Incarnation), payload: &[u8]) -> Result<(), StorageError> {
+        let opened =
+            OpenPayload::decode(payload).map_err(|invalid| damage(self.dir, 0, format!("{invalid:?}")))?;
+        if self.logs.contains_key(&key) {
+            return Ok(()); // each file names its logs again
+        }
+        let dir = self.dir.join(&opened.directory);
+        let is_missing = match self.disk.list(&dir).await {
+            Ok(_) => false,
+            Err(error) if error.is_not_found() => true,
+            Err(error) => return Err(error.into()),
+        };
+        self.logs.insert(
+            key,
+            LogRedo {
+                id: opened.id,
+                name: opened.directory,
+                dir,
+                end: None,
+                end_offset: Offset::ZERO,
+                collected: Vec::new(),
+                is_cut: false,
+                is_missing,
+            },
+        );
+        Ok(())
+    }
+
+    async fn write_all(&mut self) -> Result<(), StorageError> {
+        for log in self.logs.values_mut() {
+            self.written_bytes += log.write(self.disk).await?;
+        }
+        self.collected_bytes = 0;
+        Ok(())
+    }
+
+    fn unnamed(&self, header: &FrameHeader) -> StorageError {
+        damage(
+            self.dir,
+            0,
+            format!("a frame of {:?}, which no frame names", header.incarnation),
+        )
+    }
+}
+
+impl LogRedo {
+    /// Whether the frame goes to another segment than the one before it. In the same segment it must follow directly.
+    fn starts_anew(&self, header: &FrameHeader) -> Result<bool, StorageError> {
+        let Some((segment, position)) = self.end else {
+            return Ok(true);
+        };
+        if header.segment > segment {
+            return Ok(true);
+        }
+        let reached = match header.kind {
+            FrameKind::Extent => header.position <= position,
+            _ => header.position + header.auxiliary == position,
+        };
+        if header.segment < segment || !reached || header.base_offset < self.end_offset {
+            let expected = format!(
+                "a frame at byte {position} of segment {segment}, offset {}",
+                self.end_offset
+            );
+            let mut found = Damage {
+                path: segment_path(&self.dir, header.segment, "log"),
+                position: u64::from(header.position),
+                first_offset: header.base_offset,
+                end_offset: header.end_offset,
+                expected,
+                found: format!(
+                    "{:?} at byte {} of segment {}",
+                    header.kind, header.position, header.segment
+                ),
+            };
+            found.found.push_str(&format!(", offset {}", header.base_offset));
+            return Err(found.into());
+        }
+        Ok(false)
+    }
+
+    fn collect(&mut self, header: &FrameHeader, payload: &[u8]) {
+        // The lead-in is needed only where nothing is collected before it.
+        let skip = if self.collected.is_empty() {
+            0
+        } else {
+            header.auxiliary as usize
+        };
+        self.collected
+            .extend_from_slice(payload.get(skip..).unwrap_or_default());
+        self.end = Some((header.segment, header.position + header.payload_bytes));
+        self.end_offset = header.end_offset;
+    }
+
+    async fn extent<D: Disk>(
+        &mut self,
+        disk: &D,
+        header: &FrameHeader,
+        payload: &[u8],
+        durable: bool,
+    ) -> Result<(), StorageError> {
+        let Some((crc, tail)) = payload.split_first_chunk::<4>() else {
+            return Err(damage(
+                &self.dir,
+                0,
+                "an extent frame without its checksum".to_owned(),
+            ));
+        };
+        let expected = u32::from_le_bytes(*crc);
+        let path = segment_path(&self.dir, header.segment, "log");
+        let found = extent_crc(disk, &path, header.position, header.auxiliary).await?;
+        if found != Some(expected) {
+            if !durable {
+                self.is_cut = true;
+                return Ok(());
+            }
+            return Err(Damage {
+                path,
+                position: u64::from(header.position),
+                first_offset: header.base_offset,
+                end_offset: header.end_offset,
+                expected: format!("{} bytes with CRC {expected:08x}", header.auxiliary),
+                found: found.map_or_else(|| "a shorter file".to_owned(), |crc| format!("CRC {crc:08x}")),
+            }
+            .into());
+        }
+        self.collected.extend_from_slice(tail);
+        self.end = Some((
+            header.segment,
+            header.position + header.auxiliary + tail.len() as u32,
+        ));
+        self.end_offset = header.end_offset;
+        Ok(())
+    }
+
+    /// Writes the collected bytes. Returns how many.
+    async fn write<D: Disk>(&mut self, disk: &D) -> Result<u64, StorageError> {
+        if self.collected.is_empty() {
+            return Ok(0);
+        }
+        let bytes = std::mem::take(&mut self.collected);
+        let (segment, end) = self.end.expect("collected bytes have an end");
+        let (to, from) = (u64::from(end), u64::from(end) - bytes.len() as u64);
+        let path = segment_path(&self.dir, segment, "log");
+        let file = open_or_create(disk, &path).await?;
+        let (low, high) = (align_down(from), align_up(to));
+        let size = file.size().await?;
+        let before = read_window(&file, low, (from - low) as usize).await?;
+        if (before.len() as u64) < from - low {
+            return Err(damage(
+                &path,
+                size,
+                format!("a file of {size} bytes where {from} were durable"),
+            ));
+        }
+        let behind = if size > to {
+            read_window(&file, to, (high - to) as usize).await?
+        } else {
+            bytes::Bytes::new()
+        };
+        let mut chunks = Chunks::<D>::new(disk, (high - low) as usize);
+        chunks.put(&before);
+        chunks.put(&bytes);
+        chunks.put(&behind);
+        chunks.write(&file, low).await?;
+        file.close().await?;
+        Ok(bytes.len() as u64)
+    }
+
+    /// Cuts the last segment to the log's end and removes segments above it.
+    async fn cut_files<D: Disk>(&self, disk: &D) -> Result<(), StorageError> {
+        let Some((segment, end)) = self.end else {
+            return Ok(());
+        };
+        let file = open_or_create(disk, &segment_path(&self.dir, segment, "log")).await?;
+        file.truncate(u64::from(end)).await?;
+        file.close().await?;
+        for entry in disk.list(&self.dir).await? {
+            let base = entry
+                .name
+                .split_once('.')
+                .and_then(|(base, _)| base.parse::<i64>().ok());
+            let is_log = entry.name.ends_with(".log");
+            if is_log && base.is_some_and(|base| base > segment.0) {
+                disk.remove_file(&self.dir.join(&entry.name)).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// CRC-32C of `len` bytes at `position`; `None` when the file is shorter or missing.
+async fn extent_crc<D: Disk>(
+    disk: &D,
+    path: &Path,
+    position: u32,
+    len: u32,
+) -> Result<Option<u32>, StorageError> {
+    let file = match disk.open(path, OpenMode::Read).await {
+        Ok(file) => file,
+        Err(error) if error.is_not_found() => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let bytes = read_window(&file, u64::from(position), len as usize).await?;
+    file.close().await?;
+    Ok((bytes.len() == len as usize).then(|| crc32c::crc32c(&bytes)))
+}
+
+async fn open_or_create<D: Disk>(disk: &D, path: &Path) -> Result<D::File, StorageError> {
+    match disk.open(path, OpenMode::ReadWrite).await {
+        Ok(file) => Ok(file),
+        Err(error) if error.is_not_found() => Ok(disk.open(path, OpenMode::CreateNew).await?),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn damage(path: &Path, position: u64, found: String) -> StorageError {
+    Damage {
+        path: path.to_owned(),
+        position,
+        first_offset: Offset::NONE,
+        end_offset: Offset::NONE,
+        expected: "what the journal's rules demand".to_owned(),
+        found,
+    }
+    .into()
+}

@@ -1,0 +1,55 @@
+//! A segment of an open log: what is in memory about it.
+
+use std::rc::Rc;
+
+use super::file::SegmentFile;
+use super::indexes::SegmentIndexes;
+use super::time_index::TimestampOffset;
+use crate::disk::Disk;
+use crate::types::Offset;
+
+/// One segment. Memory: about 150 bytes, its indexes (12 to 20 bytes per 4 KiB of log while it is active or recently
+/// read), and an open file while one is needed.
+pub(crate) struct Segment<D: Disk> {
+    /// Its first offset: the name of its files.
+    pub(crate) base: Offset,
+    /// Bytes of batches assigned to it, whether on disk yet or not.
+    pub(crate) size: u32,
+    /// Present for the active segment and for those rolled but not finished; loaded on demand for others.
+    pub(crate) indexes: Option<Box<SegmentIndexes>>,
+    /// The largest timestamp, and the last offset of the batch that has it.
+    pub(crate) largest: TimestampOffset,
+    /// The first batch's largest timestamp, from which `segment.ms` counts.
+    pub(crate) first_timestamp: Option<i64>,
+    /// When it was created (or its file last modified), for batches without timestamps.
+    pub(crate) created_ms: i64,
+    /// Whether its file exists.
+    pub(crate) exists: bool,
+    /// The file, while it is being written or was read lately.
+    pub(crate) file: Option<Rc<SegmentFile<D>>>,
+    /// Producer state at its end, taken at the roll, until it is written.
+    pub(crate) snapshot_at_roll: Option<Vec<u8>>,
+    /// Rolled, and everything of it is on disk: bytes, indexes, snapshot.
+    pub(crate) finished: bool,
+}
+
+impl<D: Disk> Segment<D> {
+    /// A new active segment.
+    pub(crate) fn new(base: Offset, index_bytes_max: u32, now_ms: i64) -> Self {
+        Self {
+            base,
+            size: 0,
+            indexes: Some(Box::new(SegmentIndexes::new(base, index_bytes_max as usize))),
+            largest: TimestampOffset {
+                timestamp: super::time_index::NO_TIMESTAMP,
+                offset: base,
+            },
+            first_timestamp: None,
+            created_ms: now_ms,
+            exists: false,
+            file: None,
+            snapshot_at_roll: None,
+            finished: false,
+        }
+    }
+}

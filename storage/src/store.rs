@@ -1,0 +1,273 @@
+//! The logs of one shard in one log directory: what the shard layer opens, appends to, reads and closes. Single-threaded;
+//! shared by the shard's tasks through an `Rc`. No borrow of the state inside is held across an await.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use hashbrown::HashMap;
+
+use crate::batch_cache::BatchCache;
+use crate::commit::planner::{CommitLimits, Planner};
+use crate::commit::run::ControlFrame;
+use crate::disk::{Disk, DiskError};
+use crate::error::{AppendError, StorageError};
+use crate::journal::writer::{Journal, JournalOptions};
+use crate::log::append::{AppendBatch, Appended};
+use crate::log::{Log, LogOffsets, LogRef};
+use crate::notify::Notify;
+use crate::types::LogId;
+
+pub use crate::commit::run::CommitOutcome;
+pub use crate::log::read::{ColdRead, ReadOutcome};
+
+/// The directory in each log directory where our own files live.
+pub const OWN_DIRECTORY: &str = ".penstock";
+
+/// Sizes and bounds of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoreOptions {
+    /// Memory for written batches, bytes.
+    pub cache_bytes: usize,
+    /// Staged bytes above which appends are refused ([`AppendError::Backlog`]).
+    pub staged_bytes_max: usize,
+    /// Bytes not yet in segments above which commits prefer segments to the journal.
+    pub unwritten_bytes_max: usize,
+    /// A log with this many unwritten bytes is written behind at once.
+    pub write_behind_bytes: usize,
+    /// The journal's sizes.
+    pub journal: JournalOptions,
+    /// The committer's bounds.
+    pub commit: CommitLimits,
+    /// Producers remembered per log.
+    pub producers_max: usize,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        Self {
+            cache_bytes: 64 << 20,
+            staged_bytes_max: 64 << 20,
+            unwritten_bytes_max: 64 << 20,
+            write_behind_bytes: 256 << 10,
+            journal: JournalOptions::default(),
+            commit: CommitLimits::default(),
+            producers_max: crate::producer_state::PRODUCERS_MAX,
+        }
+    }
+}
+
+/// See the module.
+pub struct Store<D: Disk> {
+    pub(crate) disk: D,
+    pub(crate) dir: PathBuf,
+    pub(crate) shard: u16,
+    pub(crate) options: StoreOptions,
+    pub(crate) logs: RefCell<Logs<D>>,
+    pub(crate) planner: RefCell<Planner>,
+    pub(crate) cache: RefCell<BatchCache>,
+    pub(crate) journal: Journal<D>,
+    pub(crate) controls: RefCell<VecDeque<ControlFrame>>,
+    /// Bytes in all tails.
+    pub(crate) unwritten_bytes: Cell<usize>,
+    pub(crate) planning: Cell<bool>,
+    pub(crate) commits_started: Cell<u64>,
+    pub(crate) commits_ended: Cell<u64>,
+    /// Something was staged.
+    pub(crate) staged: Notify,
+    /// A commit or a write ended, or a lock was given back.
+    pub(crate) moved: Notify,
+    /// There may be work for write-behind.
+    pub(crate) behind: Notify,
+    offline: RefCell<Option<Rc<str>>>,
+}
+
+/// The open logs by slot; a slot is never used twice.
+pub(crate) struct Logs<D: Disk> {
+    slots: Vec<Option<Rc<Log<D>>>>,
+    by_id: HashMap<LogId, u32, foldhash::fast::FixedState>,
+    /// Logs that may have durable bytes to write, the longest waiting first.
+    dirty: VecDeque<u32>,
+}
+
+impl<D: Disk> Store<D> {
+    /// Opens the store of `shard` in the log directory `dir`, whose journals have been recovered
+    /// ([`crate::recovery::recover_journals`]). Prepares the shard's journal.
+    ///
+    /// # Errors
+    /// [`StorageError`] from the disk.
+    pub async fn open(
+        disk: D,
+        dir: &Path,
+        shard: u16,
+        options: StoreOptions,
+    ) -> Result<Rc<Self>, StorageError> {
+        let journal_dir = dir
+            .join(OWN_DIRECTORY)
+            .join("journal")
+            .join(format!("shard-{shard}"));
+        let journal = Journal::open(&disk, dir, &journal_dir, shard, options.journal).await?;
+        Ok(Rc::new(Self {
+            disk,
+            dir: dir.to_owned(),
+            shard,
+            options,
+            logs: RefCell::new(Logs {
+                slots: Vec::new(),
+                by_id: HashMap::default(),
+                dirty: VecDeque::new(),
+            }),
+            planner: RefCell::new(Planner::new(options.commit)),
+            cache: RefCell::new(BatchCache::new(options.cache_bytes)),
+            journal,
+            controls: RefCell::default(),
+            unwritten_bytes: Cell::new(0),
+            planning: Cell::new(false),
+            commits_started: Cell::new(0),
+            commits_ended: Cell::new(0),
+            staged: Notify::default(),
+            moved: Notify::default(),
+            behind: Notify::default(),
+            offline: RefCell::new(None),
+        }))
+    }
+
+    /// Checks a batch, gives it its offsets and stages it. It can be read at once (up to the log end) and is durable
+    /// when a [`Self::commit`] reports the log's durable end beyond it. Does no I/O and never waits.
+    ///
+    /// # Errors
+    /// [`AppendError`]; the log is unchanged then.
+    pub fn append(&self, log: LogRef, batch: AppendBatch, now_ms: i64) -> Result<Appended, AppendError> {
+        if let Some(reason) = &*self.offline.borrow() {
+            return Err(AppendError::Offline(Rc::clone(reason)));
+        }
+        let staged_bytes = self.planner.borrow().staged_bytes();
+        if staged_bytes > self.options.staged_bytes_max {
+            return Err(AppendError::Backlog { staged_bytes });
+        }
+        let entry = self.log(log).ok_or(AppendError::NoSuchLog)?;
+        let bytes = batch.bytes.len();
+        let appended = {
+            let mut state = entry.state.borrow_mut();
+            if let Some(reason) = &state.offline {
+                return Err(AppendError::Offline(Rc::clone(reason)));
+            }
+            if state.closing {
+                return Err(AppendError::NoSuchLog);
+            }
+            state.append(batch, log.slot, &mut self.cache.borrow_mut(), now_ms)?
+        };
+        if !appended.is_duplicate {
+            self.unwritten_bytes.set(self.unwritten_bytes.get() + bytes);
+            self.planner.borrow_mut().stage(log.slot, bytes);
+            self.staged.notify();
+        }
+        Ok(appended)
+    }
+
+    /// The log's ends; `None` when it is not open here.
+    #[must_use]
+    pub fn offsets(&self, log: LogRef) -> Option<LogOffsets> {
+        self.log(log).map(|log| log.state.borrow().offsets())
+    }
+
+    /// The open log of this id.
+    #[must_use]
+    pub fn find_log(&self, id: LogId) -> Option<LogRef> {
+        self.logs
+            .borrow()
+            .by_id
+            .get(&id)
+            .map(|slot| LogRef { slot: *slot })
+    }
+
+    /// Why the store is offline, if it is.
+    #[must_use]
+    pub fn offline_reason(&self) -> Option<Rc<str>> {
+        self.offline.borrow().clone()
+    }
+
+    pub(crate) fn log(&self, log: LogRef) -> Option<Rc<Log<D>>> {
+        self.logs.borrow().get(log.slot)
+    }
+
+    pub(crate) fn is_offline(&self) -> bool {
+        self.offline.borrow().is_some()
+    }
+
+    pub(crate) fn check_online(&self) -> Result<(), StorageError> {
+        match &*self.offline.borrow() {
+            Some(reason) => Err(StorageError::Offline(Rc::clone(reason))),
+            None => Ok(()),
+        }
+    }
+
+    /// A write or sync failed: the store takes nothing more. The first reason stays.
+    pub(crate) fn fail(&self, error: DiskError) -> StorageError {
+        let error = StorageError::from(error);
+        tracing::error!(dir = %self.dir.display(), shard = self.shard, %error, "log directory goes offline");
+        self.offline.borrow_mut().get_or_insert_with(|| error.reason());
+        self.staged.notify();
+        self.moved.notify();
+        self.behind.notify();
+        error
+    }
+}
+
+impl<D: Disk> Logs<D> {
+    pub(crate) fn get(&self, slot: u32) -> Option<Rc<Log<D>>> {
+        self.slots.get(slot as usize).and_then(Clone::clone)
+    }
+
+    /// The slot the next log gets.
+    pub(crate) fn next_slot(&self) -> u32 {
+        u32::try_from(self.slots.len()).expect("fewer than four billion logs are opened in a run")
+    }
+
+    pub(crate) fn insert(&mut self, log: Rc<Log<D>>) {
+        assert_eq!(log.log_ref.slot, self.next_slot(), "slots are given in order");
+        self.by_id.insert(log.id, log.log_ref.slot);
+        self.slots.push(Some(log));
+    }
+
+    pub(crate) fn remove(&mut self, slot: u32) -> Option<Rc<Log<D>>> {
+        let log = self.slots.get_mut(slot as usize)?.take()?;
+        self.by_id.remove(&log.id);
+        Some(log)
+    }
+
+    /// Whether a log of this id is open.
+    pub(crate) fn is_open(&self, id: LogId) -> bool {
+        self.by_id.contains_key(&id)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Rc<Log<D>>> {
+        self.slots.iter().flatten()
+    }
+
+    /// The log has durable bytes to be written behind.
+    pub(crate) fn touch(&mut self, slot: u32) {
+        let Some(Some(log)) = self.slots.get(slot as usize) else {
+            return;
+        };
+        if !log.dirty.replace(true) {
+            self.dirty.push_back(slot);
+        }
+    }
+
+    pub(crate) fn has_dirty(&self) -> bool {
+        !self.dirty.is_empty()
+    }
+
+    /// The log that has waited longest for write-behind.
+    pub(crate) fn next_dirty(&mut self) -> Option<Rc<Log<D>>> {
+        while let Some(slot) = self.dirty.pop_front() {
+            if let Some(log) = self.get(slot) {
+                log.dirty.set(false);
+                return Some(log);
+            }
+        }
+        None
+    }
+}

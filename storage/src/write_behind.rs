@@ -1,0 +1,318 @@
+//! Writing to the segments what the journal already holds, finishing rolled segments, and the small files of a log.
+//! Runs in the background, one writer per log at a time, beside commits.
+
+use std::path::Path;
+use std::rc::Rc;
+
+use crate::commit::buffers::Chunks;
+use crate::disk::{Disk, DiskError, DiskFile, OpenMode, align_down, align_up};
+use crate::error::StorageError;
+use crate::log::cursor::Partial;
+use crate::log::{Log, LogState, segment_path};
+use crate::segment::file::SegmentFile;
+use crate::store::Store;
+use crate::types::Offset;
+
+/// How far a flush goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FlushTo {
+    /// To the last whole block that is durable: what a busy log wants.
+    FullBlocks,
+    /// To the last durable byte: the log rests, and its journal file is wanted back.
+    End,
+}
+
+/// One write of a flush.
+struct Stretch<D: Disk> {
+    file: Rc<SegmentFile<D>>,
+    chunks: Chunks<D>,
+    position: u64,
+    segment_bytes_max: u64,
+    flight: u64,
+}
+
+enum Next<D: Disk> {
+    Write(Stretch<D>),
+    /// The segment's file must be opened (or created) first.
+    Open {
+        base: Offset,
+        create: bool,
+    },
+    /// Everything is on disk; the files of the segment are to be finished.
+    Finish(Offset),
+    /// A commit is in flight that did not count on the last block being on disk: after it.
+    Wait,
+    Done,
+}
+
+/// The most one write of a flush carries, bytes.
+const STRETCH_BYTES_MAX: u32 = 4 << 20;
+
+impl<D: Disk> Store<D> {
+    /// Writes the log's durable bytes to its segments, finishing rolled ones on the way.
+    pub(crate) async fn flush_log(&self, log: &Rc<Log<D>>, to: FlushTo) -> Result<(), StorageError> {
+        self.moved
+            .wait_for(|| (!log.flushing.get()).then(|| log.flushing.set(true)))
+            .await;
+        let result = self.flush_locked(log, to).await;
+        log.flushing.set(false);
+        self.moved.notify();
+        result
+    }
+
+    async fn flush_locked(&self, log: &Rc<Log<D>>, to: FlushTo) -> Result<(), StorageError> {
+        loop {
+            self.check_online()?;
+            let next = log.state.borrow_mut().next_flush(&self.disk, to);
+            match next {
+                Next::Done => return Ok(()),
+                Next::Wait => self.moved.next().await,
+                Next::Open { base, create } => self.open_segment(log, base, create).await?,
+                Next::Finish(base) => self.finish_segment(log, base).await?,
+                Next::Write(stretch) => {
+                    let Stretch {
+                        file,
+                        chunks,
+                        position,
+                        segment_bytes_max,
+                        flight,
+                    } = stretch;
+                    let end = position + chunks.padded_bytes();
+                    let written = match file.allocate_for(end, segment_bytes_max).await {
+                        Ok(()) => file.write(chunks, position).await,
+                        Err(error) => Err(error),
+                    };
+                    written.map_err(|error| self.fail(error))?;
+                    self.land(log, flight);
+                }
+            }
+        }
+    }
+
+    /// A write to the log's segment has ended: what it completes leaves the tail.
+    pub(crate) fn land(&self, log: &Log<D>, flight: u64) {
+        let mut state = log.state.borrow_mut();
+        let Some((segment, position)) = state.cursor.land(flight) else {
+            return;
+        };
+        let before = state.tail.bytes();
+        state.tail.release(segment, position);
+        let end = state.tail.front().map_or(state.end, |batch| batch.base);
+        let released = before - state.tail.bytes();
+        drop(state);
+        self.unwritten_bytes.set(self.unwritten_bytes.get() - released);
+        self.cache.borrow_mut().mark_written(log.log_ref.slot, end);
+        self.moved.notify();
+    }
+
+    /// Opens the segment's file, so that commits may write to it directly.
+    pub(crate) async fn open_segment(
+        &self,
+        log: &Rc<Log<D>>,
+        base: Offset,
+        create: bool,
+    ) -> Result<(), StorageError> {
+        let file = SegmentFile::open(&self.disk, &log.segment_path(base), create)
+            .await
+            .map_err(|error| self.fail(error))?;
+        let mut state = log.state.borrow_mut();
+        if let Some(segment) = state.segment_mut(base) {
+            segment.exists = true;
+            segment.file = Some(Rc::new(file));
+        }
+        Ok(())
+    }
+
+    /// All bytes of a rolled segment are on disk: cuts and syncs its file, writes its indexes and the producer snapshot of
+    /// its end.
+    async fn finish_segment(&self, log: &Rc<Log<D>>, base: Offset) -> Result<(), StorageError> {
+        let (file, size, files) = {
+            let state = log.state.borrow();
+            let segment = state
+                .segment(base)
+                .expect("the segment being finished is in the list");
+            let next = state
+                .segment_after(base)
+                .expect("only a rolled segment is finished")
+                .base;
+            let file = segment.file.clone().expect("a segment that was written is open");
+            (file, segment.size, closing_files(log, segment, next))
+        };
+        let result = async {
+            file.cut(u64::from(size)).await?;
+            for (path, bytes) in &files {
+                write_file(&self.disk, path, bytes).await?;
+            }
+            self.disk.sync_dir(&log.dir).await
+        }
+        .await;
+        result.map_err(|error| self.fail(error))?;
+        let mut state = log.state.borrow_mut();
+        if let Some(segment) = state.segment_mut(base) {
+            segment.finished = true;
+            segment.snapshot_at_roll = None;
+        }
+        if state.cursor.segment == base
+            && let Some(next) = state.segment_after(base).map(|segment| segment.base)
+        {
+            state.cursor.enter(next);
+        }
+        Ok(())
+    }
+
+    /// Writes the leader epochs when they changed.
+    pub(crate) async fn write_epochs(&self, log: &Log<D>) -> Result<(), StorageError> {
+        let text = {
+            let mut state = log.state.borrow_mut();
+            if !std::mem::take(&mut state.epochs_dirty) {
+                return Ok(());
+            }
+            state.epochs.encode()
+        };
+        let path = log.dir.join("leader-epoch-checkpoint");
+        write_file(&self.disk, &path, text.as_bytes())
+            .await
+            .map_err(|error| self.fail(error))
+    }
+}
+
+impl<D: Disk> LogState<D> {
+    fn next_flush(&mut self, disk: &D, to: FlushTo) -> Next<D> {
+        let base = self.cursor.segment;
+        let rolled = self.segment_after(base).is_some();
+        let segment = self.segment(base).expect("the cursor is in a segment");
+        let size = segment.size;
+        if segment.file.is_none() {
+            return if size > 0 || rolled {
+                Next::Open {
+                    base,
+                    create: !segment.exists,
+                }
+            } else {
+                Next::Done
+            };
+        }
+        let durable = match self.durable_position() {
+            (durable, position) if durable == base => position,
+            (durable, _) if durable > base => size,
+            _ => 0,
+        };
+        let complete = rolled && durable == size;
+        let issued_to = self.cursor.issued + self.cursor.residue.len() as u32;
+        // The written position is unaligned only behind a partly filled block, and then the residue reaches it.
+        let pending =
+            durable > self.cursor.issued && (durable > issued_to || self.cursor.partial == Partial::No);
+        let all_written = self.cursor.written() >= (base, size);
+        if complete && (all_written || size == 0) && self.cursor.is_still() {
+            return Next::Finish(base);
+        }
+        if !pending || self.cursor.partial != Partial::No {
+            return Next::Done;
+        }
+        let end = if complete || to == FlushTo::End {
+            durable
+        } else {
+            align_down(u64::from(durable)) as u32
+        };
+        let end = end.min(self.cursor.issued.saturating_add(STRETCH_BYTES_MAX));
+        if end <= self.cursor.issued {
+            return Next::Done;
+        }
+        // Batches taken while the last block is partly on disk carry its bytes into the journal (Partial::OnDisk); those
+        // taken before do not, so the block is not written under them.
+        let partial = u64::from(end) != align_down(u64::from(end)) && !complete;
+        if partial && self.tail.is_committing(self.durable_end) {
+            return Next::Wait;
+        }
+        Next::Write(self.stretch(disk, end))
+    }
+
+    /// Issues the write of `[issued, end)` of the cursor's segment.
+    fn stretch(&mut self, disk: &D, end: u32) -> Stretch<D> {
+        let base = self.cursor.segment;
+        let from = self.cursor.issued;
+        let mut chunks = Chunks::new(disk, (end - from) as usize);
+        self.gather(base, from, end, |piece| chunks.put(piece));
+        let file = self.segment(base).and_then(|segment| segment.file.clone());
+        let flight = self.issue(end);
+        Stretch {
+            file: file.expect("the caller has looked"),
+            chunks,
+            position: u64::from(from),
+            segment_bytes_max: align_up(u64::from(self.config.segment_bytes)),
+            flight,
+        }
+    }
+
+    /// Moves the cursor to `end`, keeping the bytes of a partly filled last block. Returns the flight.
+    pub(crate) fn issue(&mut self, end: u32) -> u64 {
+        let base = self.cursor.segment;
+        let block = align_down(u64::from(end)) as u32;
+        let mut residue = Vec::with_capacity((end - block) as usize);
+        if block < end {
+            self.gather(base, block, end, |piece| residue.extend_from_slice(piece));
+        }
+        self.cursor.partial = if residue.is_empty() {
+            Partial::No
+        } else {
+            Partial::OnDisk
+        };
+        self.cursor.residue = residue;
+        self.cursor.issued = block;
+        self.cursor.launch(end)
+    }
+}
+
+fn closing_files<D: Disk>(
+    log: &Log<D>,
+    segment: &crate::segment::state::Segment<D>,
+    next: Offset,
+) -> Vec<(std::path::PathBuf, Vec<u8>)> {
+    let mut files = Vec::with_capacity(4);
+    if let Some(indexes) = &segment.indexes {
+        files.extend(index_files(&log.dir, segment.base, indexes));
+    }
+    if let Some(snapshot) = &segment.snapshot_at_roll {
+        files.push((segment_path(&log.dir, next, "snapshot"), snapshot.clone()));
+    }
+    files
+}
+
+/// The index files of a segment as they should be on disk; the transaction index only if it has entries.
+pub(crate) fn index_files(
+    dir: &Path,
+    base: Offset,
+    indexes: &crate::segment::indexes::SegmentIndexes,
+) -> Vec<(std::path::PathBuf, Vec<u8>)> {
+    let mut offset = Vec::new();
+    indexes.offset.encode_from(0, &mut offset);
+    let mut time = Vec::new();
+    indexes.time.encode_from(0, &mut time);
+    let mut files = vec![
+        (segment_path(dir, base, "index"), offset),
+        (segment_path(dir, base, "timeindex"), time),
+    ];
+    if !indexes.txn.is_empty() {
+        let mut txn = Vec::new();
+        indexes.txn.encode_from(0, &mut txn);
+        files.push((segment_path(dir, base, "txnindex"), txn));
+    }
+    files
+}
+
+/// Writes a small file through a temporary name, durable but for its directory entry.
+pub(crate) async fn write_file<D: Disk>(disk: &D, path: &Path, bytes: &[u8]) -> Result<(), DiskError> {
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".tmp");
+    let temporary = Path::new(&temporary);
+    let file = disk.open(temporary, OpenMode::CreateOrTruncate).await?;
+    if !bytes.is_empty() {
+        let mut chunks = Chunks::<D>::new(disk, bytes.len());
+        chunks.put(bytes);
+        chunks.write(&file, 0).await?;
+    }
+    file.truncate(bytes.len() as u64).await?;
+    file.sync().await?;
+    file.close().await?;
+    disk.rename(temporary, path).await
+}
