@@ -9,3 +9,4 @@ pub mod observe;
 pub mod request;
 pub mod shutdown;
 pub mod system;
+pub mod view;

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use protocol::compression::CodecContexts;
 use shard::env::Env;
 use shard::fetch::session::FetchSessions;
 use shard::notify::Notify;
@@ -11,6 +12,7 @@ use shard::router::Router;
 
 use crate::config::settings::Settings;
 use crate::observe::metrics::Metrics;
+use crate::view::View;
 
 /// What the process says to its shards, beside requests.
 #[derive(Debug)]
@@ -31,14 +33,17 @@ pub struct Broker<E: Env> {
     pub metrics: Rc<Metrics>,
     /// Fetch sessions opened by this shard's connections.
     pub sessions: RefCell<FetchSessions>,
+    /// Compression contexts of this shard, large and reused.
+    pub codecs: RefCell<CodecContexts>,
+    view: RefCell<Rc<View>>,
     is_stopping: Cell<bool>,
     stopping: Notify,
 }
 
 impl<E: Env> Broker<E> {
-    /// The broker on the shard of `router`.
+    /// The broker on the shard of `router`, which knows the metadata of `view` so far.
     #[must_use]
-    pub fn new(env: E, router: Router<NodeMessage>, settings: Arc<Settings>) -> Self {
+    pub fn new(env: E, router: Router<NodeMessage>, settings: Arc<Settings>, view: View) -> Self {
         let slots = settings
             .fetch_session_slots
             .div_ceil(usize::from(router.shards()));
@@ -48,9 +53,22 @@ impl<E: Env> Broker<E> {
             settings,
             metrics: Rc::default(),
             sessions: RefCell::new(FetchSessions::new(slots)),
+            codecs: RefCell::default(),
+            view: RefCell::new(Rc::new(view)),
             is_stopping: Cell::new(false),
             stopping: Notify::new(),
         }
+    }
+
+    /// The metadata now. A request takes it once, so that it sees one state.
+    #[must_use]
+    pub fn view(&self) -> Rc<View> {
+        self.view.borrow().clone()
+    }
+
+    /// The metadata from now on.
+    pub fn set_view(&self, view: View) {
+        *self.view.borrow_mut() = Rc::new(view);
     }
 
     /// Ends when the broker begins to stop.

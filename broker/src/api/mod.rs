@@ -2,3 +2,4 @@
 //! response`; it validates, asks the owner shards or the controller, and never touches a log or a socket.
 
 pub mod api_versions;
+pub mod produce;

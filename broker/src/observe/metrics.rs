@@ -18,6 +18,7 @@ pub struct Metrics {
     latency: RefCell<BTreeMap<ApiKey, Histogram>>,
     request_bytes: Cell<u64>,
     response_bytes: Cell<u64>,
+    duplicates: Cell<u64>,
     connections_opened: Cell<u64>,
     connections_closed: RefCell<BTreeMap<&'static str, u64>>,
 }
@@ -35,6 +36,8 @@ pub struct Snapshot {
     pub request_bytes: u64,
     /// Bytes of response frames that the kernel has taken.
     pub response_bytes: u64,
+    /// Batches answered with the offset of an earlier, identical one.
+    pub duplicates: u64,
     /// Connections accepted.
     pub connections_opened: u64,
     /// Connections ended, by reason.
@@ -61,6 +64,11 @@ impl Metrics {
     /// The kernel has taken bytes of answers.
     pub fn sent_bytes(&self, bytes: usize) {
         self.response_bytes.set(self.response_bytes.get() + bytes as u64);
+    }
+
+    /// Batches of a produce had been appended before.
+    pub fn duplicates(&self, count: u64) {
+        self.duplicates.set(self.duplicates.get() + count);
     }
 
     /// A connection was accepted.
@@ -92,6 +100,7 @@ impl Metrics {
             latency: self.latency.borrow().clone(),
             request_bytes: self.request_bytes.get(),
             response_bytes: self.response_bytes.get(),
+            duplicates: self.duplicates.get(),
             connections_opened: self.connections_opened.get(),
             connections_closed: self.connections_closed.borrow().clone(),
         }
@@ -114,6 +123,7 @@ impl Snapshot {
         }
         self.request_bytes += other.request_bytes;
         self.response_bytes += other.response_bytes;
+        self.duplicates += other.duplicates;
         self.connections_opened += other.connections_opened;
     }
 }

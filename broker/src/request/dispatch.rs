@@ -60,6 +60,10 @@ fn route<E: Env>(context: RequestContext<E>, reader: Reader) -> Result<Started, 
         }};
     }
     match context.api_key {
+        ApiKey::Produce => {
+            let request = decode(reader, context.version)?;
+            Ok(api::produce::begin(context, request))
+        }
         ApiKey::ApiVersions => run!(api::api_versions::handle),
         other => Err(CloseReason::Protocol(format!("{other:?} is not served here"))),
     }

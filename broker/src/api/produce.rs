@@ -1,0 +1,376 @@
+//! Produce: each partition's batch is validated here, on the connection's shard, then one message goes to each owner
+//! shard; the answer comes when the records are as safe as `acks` asks (PR-1…34). [`begin`] ends when all messages are on
+//! their way, in order, so that the next Produce of the connection may start.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use protocol::messages::produce::{
+    BatchIndexAndErrorMessage, PartitionProduceData, PartitionProduceResponse, ProduceRequest,
+    ProduceResponse, ProduceResponseLeaderIdAndEpoch as LeaderHint,
+    ProduceResponseNodeEndpoint as NodeEndpoint, TopicProduceResponse,
+};
+use protocol::record::{
+    BatchError, ProduceRules, RecordError, Rewritten, TimestampType, TopicCompression, ValidatedBatch, Walk,
+    validate,
+};
+use protocol::{ErrorCode, Str};
+use shard::config::{CompressionSetting, TopicSettings};
+use shard::env::Env;
+use shard::ids::{BrokerId, ShardId};
+use shard::message::{Acks, Append, AppendItem, AppendResult, ShardReply, ShardRequest};
+use shard::router::Asked;
+use storage::types::{LeaderEpoch, LogId, TopicId};
+
+use crate::request::{Outcome, RequestContext, Started};
+use crate::view::{Home, TopicName, View};
+
+/// The client id whose produces to internal topics Kafka accepts (PR-16).
+const ADMIN_CLIENT_ID: &str = "__admin_client";
+
+/// First version that answers transactional faults with TRANSACTION_ABORTABLE (KIP-890).
+const ABORTABLE_VERSION_MIN: i16 = 11;
+
+/// First version with leader hints (KIP-951).
+const LEADER_HINT_VERSION_MIN: i16 = 10;
+
+/// A partition's place in the response: topic, then partition within it.
+type Place = (usize, usize);
+
+/// What goes to one shard.
+struct Part {
+    shard: ShardId,
+    items: Vec<AppendItem>,
+    places: Vec<Place>,
+}
+
+/// Validates a request and hands it to its owner shards.
+pub fn begin<E: Env>(context: RequestContext<E>, request: ProduceRequest) -> Started {
+    let acks = match request.acks {
+        0 => Some(Acks::None),
+        1 => Some(Acks::Leader),
+        -1 => Some(Acks::All),
+        _ => None,
+    };
+    let mut plan = Plan {
+        view: context.broker.view(),
+        parts: Vec::new(),
+        responses: Vec::new(),
+    };
+    for topic in request.topic_data {
+        let name = if context.version >= 13 {
+            TopicName::Id(TopicId(topic.topic_id.0))
+        } else {
+            TopicName::Name(&topic.name)
+        };
+        plan.responses.push(TopicProduceResponse {
+            name: topic.name.clone(),
+            topic_id: topic.topic_id,
+            partition_responses: Vec::with_capacity(topic.partition_data.len()),
+        });
+        for partition in topic.partition_data {
+            let outcome = if acks.is_none() {
+                Err(refused(ErrorCode::INVALID_REQUIRED_ACKS, None))
+            } else {
+                plan.check(&context, name, &partition)
+            };
+            plan.add(partition.index, outcome);
+        }
+    }
+    let timeout = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
+    let deadline = context.received.after(timeout);
+    let asked: Vec<_> = plan
+        .parts
+        .into_iter()
+        .map(|part| {
+            let acks = acks.expect("with other acks nothing is handed on");
+            let append = Append {
+                items: part.items,
+                acks,
+                deadline,
+            };
+            (
+                context
+                    .broker
+                    .router
+                    .ask(part.shard, ShardRequest::Append(append)),
+                part.places,
+            )
+        })
+        .collect();
+    let (view, responses) = (plan.view, plan.responses);
+    Started::Later(Box::pin(async move {
+        finish(&context, &view, acks, responses, asked).await
+    }))
+}
+
+struct Plan {
+    view: Rc<View>,
+    parts: Vec<Part>,
+    responses: Vec<TopicProduceResponse>,
+}
+
+impl Plan {
+    /// One partition of the request: its shard and batch, or why not.
+    fn check<E: Env>(
+        &self,
+        context: &RequestContext<E>,
+        name: TopicName<'_>,
+        data: &PartitionProduceData,
+    ) -> Result<(ShardId, AppendItem), PartitionProduceResponse> {
+        let topic = self.view.topic(name).map_err(|code| refused(code, None))?;
+        let is_admin = context.client_id.as_deref() == Some(ADMIN_CLIENT_ID);
+        if topic.is_internal() && !is_admin {
+            return Err(refused(ErrorCode::INVALID_TOPIC_EXCEPTION, None));
+        }
+        let (partition, home) = self
+            .view
+            .partition(topic, data.index)
+            .map_err(|code| refused(code, None))?;
+        let Home::Shard(shard) = home else {
+            let mut response = refused(ErrorCode::NOT_LEADER_OR_FOLLOWER, None);
+            let leader = partition.leader.map(|leader| (leader, partition.leader_epoch));
+            set_leader(&mut response, context.version, leader);
+            return Err(response);
+        };
+        let batch = validated(context, &self.view.settings(topic), data)?;
+        let log = LogId {
+            topic: topic.id,
+            partition: data.index,
+        };
+        Ok((shard, AppendItem { log, batch }))
+    }
+
+    fn add(&mut self, index: i32, outcome: Result<(ShardId, AppendItem), PartitionProduceResponse>) {
+        let topic = self.responses.len() - 1;
+        let responses = &mut self.responses[topic].partition_responses;
+        let place = (topic, responses.len());
+        match outcome {
+            Ok((shard, item)) => {
+                responses.push(PartitionProduceResponse {
+                    index,
+                    ..unanswered()
+                });
+                let part = match self.parts.iter_mut().find(|p| p.shard == shard) {
+                    Some(part) => part,
+                    None => {
+                        self.parts.push(Part {
+                            shard,
+                            items: Vec::new(),
+                            places: Vec::new(),
+                        });
+                        self.parts.last_mut().expect("one was pushed")
+                    }
+                };
+                part.items.push(item);
+                part.places.push(place);
+            }
+            Err(response) => responses.push(PartitionProduceResponse { index, ..response }),
+        }
+    }
+}
+
+/// The batch of one partition as it will be stored.
+fn validated<E: Env>(
+    context: &RequestContext<E>,
+    settings: &TopicSettings,
+    data: &PartitionProduceData,
+) -> Result<Bytes, PartitionProduceResponse> {
+    let received = data.records.clone().unwrap_or_default().into_bytes();
+    let rules = rules(settings, context.version, context.broker.env.wall().0);
+    let batch =
+        validate(&received, &rules, &mut context.broker.codecs.borrow_mut()).map_err(|e| rejected(&e))?;
+    if batch.header.attributes.is_transactional() {
+        // No coordinator knows the transaction, so the partition is not part of it (TX-20).
+        let code = if context.version >= ABORTABLE_VERSION_MIN {
+            ErrorCode::TRANSACTION_ABORTABLE
+        } else {
+            ErrorCode::INVALID_TXN_STATE
+        };
+        return Err(refused(
+            code,
+            Some("the partition was not added to the transaction"),
+        ));
+    }
+    Ok(to_store(&received, batch))
+}
+
+/// The received bytes where nothing was rewritten, else header and records put together again.
+fn to_store(received: &Bytes, batch: ValidatedBatch) -> Bytes {
+    if batch.rewritten == Rewritten::Nothing {
+        return received.slice(..batch.size());
+    }
+    let mut whole = Vec::with_capacity(batch.size());
+    whole.extend_from_slice(&batch.head(0, LeaderEpoch::NONE.0));
+    whole.extend_from_slice(&batch.records);
+    Bytes::from(whole)
+}
+
+fn rules(settings: &TopicSettings, version: i16, now_ms: i64) -> ProduceRules {
+    use protocol::compression::Codec;
+    let recompress = |codec, level| TopicCompression::Codec { codec, level };
+    ProduceRules {
+        version,
+        now_ms,
+        max_message_bytes: usize::try_from(settings.max_message_bytes).unwrap_or(0),
+        segment_bytes: usize::try_from(settings.segment_bytes).unwrap_or(0),
+        timestamp_type: match settings.message_timestamp_type {
+            shard::config::TimestampType::CreateTime => TimestampType::CreateTime,
+            shard::config::TimestampType::LogAppendTime => TimestampType::LogAppendTime,
+        },
+        timestamp_before_max_ms: settings.message_timestamp_before_max_ms,
+        timestamp_after_max_ms: settings.message_timestamp_after_max_ms,
+        compacted: settings.cleanup_policy.compact,
+        compression: match settings.compression {
+            CompressionSetting::Producer => TopicCompression::Producer,
+            CompressionSetting::Uncompressed => recompress(Codec::None, 0),
+            CompressionSetting::Gzip(level) => recompress(Codec::Gzip, level),
+            CompressionSetting::Snappy => recompress(Codec::Snappy, 0),
+            CompressionSetting::Lz4(level) => recompress(Codec::Lz4, level),
+            CompressionSetting::Zstd(level) => recompress(Codec::Zstd, level),
+        },
+        walk: Walk::Records,
+        ..ProduceRules::default()
+    }
+}
+
+/// Waits for the owner shards and puts their results in place.
+async fn finish<E: Env>(
+    context: &RequestContext<E>,
+    view: &View,
+    acks: Option<Acks>,
+    mut responses: Vec<TopicProduceResponse>,
+    asked: Vec<(Result<Asked, shard::router::Overloaded>, Vec<Place>)>,
+) -> Outcome {
+    let mut duplicates = 0;
+    for (asked, places) in asked {
+        let results = match asked {
+            Ok(asked) => asked.await,
+            // Retriable, and nothing was appended.
+            Err(_) => ShardReply::Append(vec![
+                AppendResult::failed(ErrorCode::NOT_ENOUGH_REPLICAS, None);
+                places.len()
+            ]),
+        };
+        let ShardReply::Append(results) = results else {
+            unreachable!("an append is answered with results")
+        };
+        for (place, result) in places.into_iter().zip(results) {
+            duplicates += u64::from(result.is_duplicate);
+            fill(
+                &mut responses[place.0].partition_responses[place.1],
+                result,
+                context.version,
+            );
+        }
+    }
+    context.broker.metrics.duplicates(duplicates);
+    let mut codes = responses
+        .iter()
+        .flat_map(|t| &t.partition_responses)
+        .map(|p| p.error_code);
+    if acks == Some(Acks::None) {
+        // PR-9: an error can be told only by closing.
+        let has_failed = codes.any(|code| code != ErrorCode::NONE);
+        return if has_failed {
+            Outcome::Close
+        } else {
+            Outcome::NoAnswer
+        };
+    }
+    codes.for_each(|code| context.count_error(code));
+    let node_endpoints = endpoints(context, view, &responses);
+    let took = context.broker.env.now().since(context.received);
+    context.broker.metrics.answered(context.api_key, took);
+    context.answer(&ProduceResponse {
+        responses,
+        node_endpoints,
+        ..Default::default()
+    })
+}
+
+fn fill(response: &mut PartitionProduceResponse, result: AppendResult, version: i16) {
+    response.error_code = result.error;
+    response.base_offset = result.base_offset.0;
+    response.log_append_time_ms = result.log_append_time;
+    response.log_start_offset = result.log_start_offset.0;
+    response.error_message = result.message.map(|m: Arc<str>| Str::from(m.to_string()));
+    set_leader(response, version, result.current_leader);
+}
+
+fn set_leader(
+    response: &mut PartitionProduceResponse,
+    version: i16,
+    leader: Option<(BrokerId, LeaderEpoch)>,
+) {
+    if let Some((leader, epoch)) = leader
+        && version >= LEADER_HINT_VERSION_MIN
+    {
+        response.current_leader = LeaderHint {
+            leader_id: leader.0,
+            leader_epoch: epoch.0,
+        };
+    }
+}
+
+/// The endpoints of the leaders that the response hints at (PR-15).
+fn endpoints<E: Env>(
+    context: &RequestContext<E>,
+    view: &View,
+    responses: &[TopicProduceResponse],
+) -> Vec<NodeEndpoint> {
+    if context.version < LEADER_HINT_VERSION_MIN {
+        return Vec::new();
+    }
+    let mut leaders: Vec<i32> = responses
+        .iter()
+        .flat_map(|t| &t.partition_responses)
+        .map(|p| p.current_leader.leader_id)
+        .filter(|id| *id >= 0)
+        .collect();
+    leaders.sort_unstable();
+    leaders.dedup();
+    let endpoint = |id: i32| {
+        let broker = view.image.brokers.get(BrokerId(id))?;
+        let endpoint = broker.endpoint(&context.connection.listener)?;
+        Some(NodeEndpoint {
+            node_id: id,
+            host: Str::from(endpoint.host.to_string()),
+            port: i32::from(endpoint.port),
+            rack: broker.rack.as_ref().map(|r| Str::from(r.to_string())),
+        })
+    };
+    leaders.into_iter().filter_map(endpoint).collect()
+}
+
+fn unanswered() -> PartitionProduceResponse {
+    refused(ErrorCode::NONE, None)
+}
+
+fn refused(error_code: ErrorCode, message: Option<&str>) -> PartitionProduceResponse {
+    PartitionProduceResponse {
+        error_code,
+        base_offset: -1,
+        log_append_time_ms: -1,
+        log_start_offset: -1,
+        error_message: message.map(|m| Str::from(m.to_owned())),
+        current_leader: LeaderHint {
+            leader_id: -1,
+            leader_epoch: -1,
+        },
+        ..Default::default()
+    }
+}
+
+fn rejected(error: &BatchError) -> PartitionProduceResponse {
+    let record = |r: &RecordError| BatchIndexAndErrorMessage {
+        batch_index: i32::try_from(r.index).unwrap_or(i32::MAX),
+        batch_index_error_message: Some(Str::from(r.fault.to_string())),
+    };
+    PartitionProduceResponse {
+        record_errors: error.records.iter().map(record).collect(),
+        ..refused(error.code(), Some(&error.to_string()))
+    }
+}
