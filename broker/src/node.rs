@@ -17,6 +17,8 @@ use crate::view::View;
 /// What the process says to its shards, beside requests.
 #[derive(Debug)]
 pub enum NodeMessage {
+    /// To the controller's shard: create topics that clients named.
+    AutoCreate(Vec<String>),
     /// Stop: no new connections, finish what has begun.
     Stop,
 }
@@ -69,6 +71,14 @@ impl<E: Env> Broker<E> {
     /// The metadata from now on.
     pub fn set_view(&self, view: View) {
         *self.view.borrow_mut() = Rc::new(view);
+    }
+
+    /// Sends off the creation of topics that a client named and that do not exist (MD-4), if that is allowed here.
+    pub fn create_automatically(&self, names: Vec<String>) {
+        if self.settings.auto_create_topics {
+            self.router
+                .tell(shard::ids::ShardId(0), NodeMessage::AutoCreate(names));
+        }
     }
 
     /// Ends when the broker begins to stop.

@@ -24,6 +24,7 @@ use shard::message::{Acks, Append, AppendItem, AppendResult, ShardReply, ShardRe
 use shard::router::Asked;
 use storage::types::{LeaderEpoch, LogId, TopicId};
 
+use super::leaders;
 use crate::request::{Outcome, RequestContext, Started};
 use crate::view::{Home, TopicName, View};
 
@@ -324,25 +325,20 @@ fn endpoints<E: Env>(
     if context.version < LEADER_HINT_VERSION_MIN {
         return Vec::new();
     }
-    let mut leaders: Vec<i32> = responses
+    let hinted = responses
         .iter()
         .flat_map(|t| &t.partition_responses)
-        .map(|p| p.current_leader.leader_id)
-        .filter(|id| *id >= 0)
+        .map(|p| BrokerId(p.current_leader.leader_id))
+        .filter(|id| id.0 >= 0)
         .collect();
-    leaders.sort_unstable();
-    leaders.dedup();
-    let endpoint = |id: i32| {
-        let broker = view.image.brokers.get(BrokerId(id))?;
-        let endpoint = broker.endpoint(&context.connection.listener)?;
-        Some(NodeEndpoint {
-            node_id: id,
-            host: Str::from(endpoint.host.to_string()),
-            port: i32::from(endpoint.port),
-            rack: broker.rack.as_ref().map(|r| Str::from(r.to_string())),
+    leaders::endpoints(view, &context.connection.listener, hinted)
+        .map(|e| NodeEndpoint {
+            node_id: e.id,
+            host: e.host,
+            port: e.port,
+            rack: e.rack,
         })
-    };
-    leaders.into_iter().filter_map(endpoint).collect()
+        .collect()
 }
 
 fn unanswered() -> PartitionProduceResponse {

@@ -64,6 +64,10 @@ fn route<E: Env>(context: RequestContext<E>, reader: Reader) -> Result<Started, 
             let request = decode(reader, context.version)?;
             Ok(api::produce::begin(context, request))
         }
+        ApiKey::Fetch => run!(api::fetch::handle),
+        ApiKey::ListOffsets => run!(api::list_offsets::handle),
+        ApiKey::Metadata => run!(api::metadata::handle),
+        ApiKey::OffsetForLeaderEpoch => run!(api::offset_for_leader_epoch::handle),
         ApiKey::ApiVersions => run!(api::api_versions::handle),
         other => Err(CloseReason::Protocol(format!("{other:?} is not served here"))),
     }

@@ -1,0 +1,433 @@
+//! Fetch: the session says what to read, the owner shards read it, the assembly makes one answer of theirs, and the
+//! session says what of that is sent (FE-1…25). All decisions are in `shard::fetch`; here is their driver.
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use protocol::messages::fetch::{
+    AbortedTransaction, FetchRequest, FetchRequestFetchPartition, FetchResponse, FetchResponseEpochEndOffset,
+    FetchResponseLeaderIdAndEpoch, FetchResponseNodeEndpoint, FetchResponsePartitionData,
+    FetchableTopicResponse,
+};
+use protocol::{ErrorCode, Str, Uuid};
+use shard::env::Env;
+use shard::fetch::assembly::{AssemblyOutput, FetchAssembly, Part};
+use shard::fetch::session::{
+    AnswerFacts, FetchPosition, PartitionKey, Plan, SessionError, SessionRequest, TopicKey,
+};
+use shard::ids::{BrokerId, ShardId};
+use shard::message::{
+    FetchAnswer, FetchEntry, FetchRead, Isolation, PartitionData, ShardReply, ShardRequest, Wait,
+};
+use shard::router::Asked;
+use storage::types::{LeaderEpoch, LogId, Offset, TopicId};
+
+use super::leaders;
+use crate::request::RequestContext;
+use crate::view::{Home, TopicName, View};
+
+/// First version that names topics by id.
+const TOPIC_ID_VERSION_MIN: i16 = 13;
+
+/// First version with endpoints of leaders (FE-15).
+const ENDPOINT_VERSION_MIN: i16 = 16;
+
+/// The last version that does not know KAFKA_STORAGE_ERROR (FE-17).
+const NO_STORAGE_ERROR_VERSION_MAX: i16 = 5;
+
+/// What of a request holds for all its partitions.
+struct Terms {
+    isolation: Isolation,
+    bytes_max: usize,
+    bytes_min: usize,
+    wait_max: Duration,
+    by_id: bool,
+    from_follower: bool,
+}
+
+/// Answers a fetch.
+pub async fn handle<E: Env>(context: &RequestContext<E>, request: FetchRequest) -> FetchResponse {
+    let broker = &context.broker;
+    let terms = terms(context, &request);
+    let begun = broker
+        .sessions
+        .borrow_mut()
+        .begin(session_request(request, &terms), broker.env.now());
+    let plan = match begun {
+        Ok(plan) => plan,
+        Err(error) => return refuse(context, error),
+    };
+    let view = broker.view();
+    let answers = read(context, &view, &plan, &terms).await;
+    let facts: Vec<AnswerFacts> = answers.iter().map(facts).collect();
+    let (session_id, listed) = broker.sessions.borrow_mut().finish(
+        &plan,
+        &facts,
+        terms.by_id,
+        terms.from_follower,
+        broker.env.random(),
+        broker.env.now(),
+    );
+    let mut response = FetchResponse {
+        session_id,
+        ..Default::default()
+    };
+    let mut hinted = Vec::new();
+    for (((key, _), data), is_listed) in plan.partitions.iter().zip(answers).zip(listed) {
+        if is_listed {
+            context.count_error(data.error);
+            hinted.extend(data.current_leader.map(|(leader, _)| leader));
+            add(&mut response, context.version, key, data);
+        }
+    }
+    if context.version >= ENDPOINT_VERSION_MIN {
+        response.node_endpoints = endpoints(context, &view, hinted);
+    }
+    response
+}
+
+fn terms<E: Env>(context: &RequestContext<E>, request: &FetchRequest) -> Terms {
+    let replica = if context.version >= 15 {
+        request.replica_state.replica_id
+    } else {
+        request.replica_id
+    };
+    let bytes_max = usize::try_from(request.max_bytes)
+        .unwrap_or(0)
+        .min(context.broker.settings.fetch_bytes_max);
+    Terms {
+        isolation: match (replica, request.isolation_level) {
+            (0.., _) => Isolation::Replica(BrokerId(replica)),
+            (_, 1) => Isolation::ReadCommitted,
+            _ => Isolation::ReadUncommitted,
+        },
+        bytes_max,
+        bytes_min: usize::try_from(request.min_bytes).unwrap_or(0).min(bytes_max),
+        wait_max: Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0)),
+        by_id: context.version >= TOPIC_ID_VERSION_MIN,
+        from_follower: replica >= 0,
+    }
+}
+
+fn session_request(request: FetchRequest, terms: &Terms) -> SessionRequest {
+    let key = |name: &Str, id: Uuid| {
+        if terms.by_id {
+            TopicKey::Id(TopicId(id.0))
+        } else {
+            TopicKey::Name(Arc::from(name.as_str()))
+        }
+    };
+    let mut wanted = Vec::new();
+    for topic in &request.topics {
+        let topic_key = key(&topic.topic, topic.topic_id);
+        for p in &topic.partitions {
+            wanted.push((
+                PartitionKey {
+                    topic: topic_key.clone(),
+                    partition: p.partition,
+                },
+                position(p),
+            ));
+        }
+    }
+    let forgotten = request.forgotten_topics_data.iter().flat_map(|topic| {
+        let topic_key = key(&topic.topic, topic.topic_id);
+        topic.partitions.iter().map(move |p| PartitionKey {
+            topic: topic_key.clone(),
+            partition: *p,
+        })
+    });
+    SessionRequest {
+        id: request.session_id,
+        epoch: request.session_epoch,
+        by_id: terms.by_id,
+        from_follower: terms.from_follower,
+        wanted,
+        forgotten: forgotten.collect(),
+    }
+}
+
+fn position(p: &FetchRequestFetchPartition) -> FetchPosition {
+    FetchPosition {
+        offset: Offset(p.fetch_offset),
+        bytes_max: p.partition_max_bytes,
+        current_leader_epoch: p.current_leader_epoch,
+        last_fetched_epoch: p.last_fetched_epoch,
+        log_start_offset: p.log_start_offset,
+    }
+}
+
+/// FE-16, FE-21: a session error stands alone.
+fn refuse<E: Env>(context: &RequestContext<E>, error: SessionError) -> FetchResponse {
+    let error_code = match error {
+        SessionError::NotFound => ErrorCode::FETCH_SESSION_ID_NOT_FOUND,
+        SessionError::InvalidEpoch => ErrorCode::INVALID_FETCH_SESSION_EPOCH,
+        SessionError::TopicId => ErrorCode::FETCH_SESSION_TOPIC_ID_ERROR,
+    };
+    context.count_error(error_code);
+    FetchResponse {
+        error_code,
+        ..Default::default()
+    }
+}
+
+/// The parts of a plan by owner shard, and what needs no shard.
+struct Split {
+    shards: Vec<ShardId>,
+    parts: Vec<Part>,
+    entries: Vec<Vec<FetchEntry>>,
+    settled: Vec<(usize, PartitionData)>,
+}
+
+fn split(view: &View, plan: &Plan) -> Split {
+    let mut split = Split {
+        shards: Vec::new(),
+        parts: Vec::new(),
+        entries: Vec::new(),
+        settled: Vec::new(),
+    };
+    for (place, (key, position)) in plan.partitions.iter().enumerate() {
+        match locate(view, key) {
+            Err(data) => split.settled.push((place, data)),
+            Ok((shard, log)) => {
+                let part = split.shards.iter().position(|s| *s == shard).unwrap_or_else(|| {
+                    split.shards.push(shard);
+                    split.parts.push(Part { places: Vec::new() });
+                    split.entries.push(Vec::new());
+                    split.shards.len() - 1
+                });
+                split.parts[part].places.push(place);
+                split.entries[part].push(FetchEntry {
+                    log,
+                    offset: position.offset,
+                    bytes_max: usize::try_from(position.bytes_max).unwrap_or(0),
+                    current_leader_epoch: LeaderEpoch(position.current_leader_epoch),
+                    last_fetched_epoch: LeaderEpoch(position.last_fetched_epoch),
+                });
+            }
+        }
+    }
+    split
+}
+
+fn locate(view: &View, key: &PartitionKey) -> Result<(ShardId, LogId), PartitionData> {
+    let name = match &key.topic {
+        TopicKey::Name(name) => TopicName::Name(name),
+        TopicKey::Id(id) => TopicName::Id(*id),
+    };
+    let topic = view.topic(name).map_err(PartitionData::failed)?;
+    let (partition, home) = view
+        .partition(topic, key.partition)
+        .map_err(PartitionData::failed)?;
+    match home {
+        Home::Shard(shard) => Ok((
+            shard,
+            LogId {
+                topic: topic.id,
+                partition: key.partition,
+            },
+        )),
+        Home::Elsewhere => Err(PartitionData {
+            current_leader: partition.leader.map(|leader| (leader, partition.leader_epoch)),
+            ..PartitionData::failed(ErrorCode::NOT_LEADER_OR_FOLLOWER)
+        }),
+    }
+}
+
+/// Drives the assembly of one fetch: sends what it asks for, waits for answers, the deadline, or the client's leaving.
+async fn read<E: Env>(
+    context: &RequestContext<E>,
+    view: &View,
+    plan: &Plan,
+    terms: &Terms,
+) -> Vec<PartitionData> {
+    let router = &context.broker.router;
+    let Split {
+        shards,
+        parts,
+        entries,
+        settled,
+    } = split(view, plan);
+    let may_wait = !terms.wait_max.is_zero() && terms.bytes_min > 0;
+    let mut open: Vec<Option<Asked>> = parts.iter().map(|_| None).collect();
+    let places = plan.partitions.len();
+    let mut assembly = FetchAssembly::new(places, parts, settled, terms.bytes_min, terms.bytes_max, may_wait);
+    let mut deadline = pin!(context.broker.env.sleep(terms.wait_max));
+    let mut is_late = false;
+    let mut gone = pin!(context.connection.closed());
+    loop {
+        while let Some(output) = assembly.poll_output() {
+            match output {
+                AssemblyOutput::Read { part, wait } => {
+                    let read = read_of(&entries[part], terms, wait);
+                    match router.ask(shards[part], ShardRequest::Fetch(read)) {
+                        Ok(asked) => open[part] = Some(asked),
+                        Err(_) => assembly.answered(part, overloaded(entries[part].len())),
+                    }
+                }
+                AssemblyOutput::Cancel { part } => {
+                    if let Some(asked) = open[part].take() {
+                        router.cancel(asked);
+                    }
+                }
+                AssemblyOutput::Done => return assembly.into_response(),
+            }
+        }
+        match next_event(&mut open, deadline.as_mut(), is_late, gone.as_mut()).await {
+            Event::Answer(part, answer) => assembly.answered(part, answer),
+            Event::Deadline => {
+                is_late = true;
+                assembly.deadline();
+            }
+            Event::Gone => {
+                assembly.abandon();
+                open.iter_mut()
+                    .filter_map(Option::take)
+                    .for_each(|asked| router.cancel(asked));
+                return plan.partitions.iter().map(|_| PartitionData::default()).collect();
+            }
+        }
+    }
+}
+
+enum Event {
+    Answer(usize, FetchAnswer),
+    Deadline,
+    Gone,
+}
+
+async fn next_event(
+    open: &mut [Option<Asked>],
+    mut deadline: Pin<&mut impl Future<Output = ()>>,
+    is_late: bool,
+    mut gone: Pin<&mut impl Future<Output = ()>>,
+) -> Event {
+    poll_fn(|cx| {
+        for (part, slot) in open.iter_mut().enumerate() {
+            if let Some(asked) = slot
+                && let Poll::Ready(reply) = Pin::new(asked).poll(cx)
+            {
+                *slot = None;
+                let ShardReply::Fetch(answer) = reply else {
+                    unreachable!("a fetch is answered with data")
+                };
+                return Poll::Ready(Event::Answer(part, answer));
+            }
+        }
+        if gone.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Event::Gone);
+        }
+        if !is_late && deadline.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Event::Deadline);
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+fn read_of(entries: &[FetchEntry], terms: &Terms, wait: Option<Wait>) -> FetchRead {
+    FetchRead {
+        entries: entries.to_vec(),
+        bytes_max: terms.bytes_max,
+        isolation: terms.isolation,
+        wait,
+    }
+}
+
+/// The answer for a shard that cannot be asked: the client tries again.
+fn overloaded(entries: usize) -> FetchAnswer {
+    let data = PartitionData::failed(ErrorCode::NOT_LEADER_OR_FOLLOWER);
+    FetchAnswer {
+        partitions: vec![data; entries],
+        mark: 0,
+    }
+}
+
+fn facts(data: &PartitionData) -> AnswerFacts {
+    AnswerFacts {
+        high_watermark: data.high_watermark,
+        log_start_offset: data.log_start_offset,
+        has_records: !data.records.is_empty(),
+        is_error: data.error != ErrorCode::NONE,
+        redirects: data.diverging.is_some(),
+    }
+}
+
+/// Adds a partition to the response; neighbours of one topic share its entry.
+fn add(response: &mut FetchResponse, version: i16, key: &PartitionKey, data: PartitionData) {
+    let (topic, topic_id) = match &key.topic {
+        TopicKey::Name(name) => (Str::from(name.to_string()), Uuid::default()),
+        TopicKey::Id(id) => (Str::default(), Uuid(id.0)),
+    };
+    let is_new = response
+        .responses
+        .last()
+        .is_none_or(|last| last.topic != topic || last.topic_id != topic_id);
+    if is_new {
+        response.responses.push(FetchableTopicResponse {
+            topic,
+            topic_id,
+            ..Default::default()
+        });
+    }
+    if let Some(last) = response.responses.last_mut() {
+        last.partitions.push(partition_data(version, key.partition, data));
+    }
+}
+
+fn partition_data(version: i16, partition_index: i32, data: PartitionData) -> FetchResponsePartitionData {
+    let is_old = version <= NO_STORAGE_ERROR_VERSION_MAX;
+    let error_code = match data.error {
+        ErrorCode::KAFKA_STORAGE_ERROR if is_old => ErrorCode::NOT_LEADER_OR_FOLLOWER,
+        other => other,
+    };
+    let aborted = |(producer, first): (storage::types::ProducerId, Offset)| AbortedTransaction {
+        producer_id: producer.0,
+        first_offset: first.0,
+    };
+    let mut wire = FetchResponsePartitionData {
+        partition_index,
+        error_code,
+        high_watermark: data.high_watermark,
+        last_stable_offset: data.last_stable_offset,
+        log_start_offset: data.log_start_offset,
+        aborted_transactions: data.aborted.map(|list| list.into_iter().map(aborted).collect()),
+        preferred_read_replica: -1,
+        // Never null: clients of old versions cannot read a null (BR-003).
+        records: Some(data.records),
+        ..Default::default()
+    };
+    if version >= 12 {
+        if let Some((epoch, end)) = data.diverging {
+            wire.diverging_epoch = FetchResponseEpochEndOffset {
+                epoch: epoch.0,
+                end_offset: end.0,
+            };
+        }
+        if let Some((leader, epoch)) = data.current_leader {
+            wire.current_leader = FetchResponseLeaderIdAndEpoch {
+                leader_id: leader.0,
+                leader_epoch: epoch.0,
+            };
+        }
+    }
+    wire
+}
+
+fn endpoints<E: Env>(
+    context: &RequestContext<E>,
+    view: &View,
+    hinted: Vec<BrokerId>,
+) -> Vec<FetchResponseNodeEndpoint> {
+    leaders::endpoints(view, &context.connection.listener, hinted)
+        .map(|e| FetchResponseNodeEndpoint {
+            node_id: e.id,
+            host: e.host,
+            port: e.port,
+            rack: e.rack,
+        })
+        .collect()
+}
