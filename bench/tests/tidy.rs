@@ -19,7 +19,7 @@ const LAYERS: [(&str, &[&str]); 5] = [
 ];
 
 /// The only places that call glommio: the direct-I/O disk and the executor's own folder.
-const GLOMMIO_PLACES: [&str; 2] = ["storage/src/disk/direct.rs", "shard/src/runtime/"];
+const GLOMMIO_PLACES: [&str; 2] = ["storage/src/disk/direct", "shard/src/runtime/"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))

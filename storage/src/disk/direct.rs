@@ -1,8 +1,9 @@
 //! The real disk: glommio's `DmaFile` on io_uring with O_DIRECT, one [`DirectDisk`] per shard and log directory. Each
 //! trap of glommio 0.9.0 that touches files (D2, D3, D5, D10; D4 is the callers' rule) is met here and named where it is
 //! met. Nothing else in this crate calls glommio.
-#![allow(unsafe_code)] // three libc calls and one Rc cast, each with its proof
+#![allow(unsafe_code)] // libc calls and one Rc cast in `buf`, each with its proof
 
+mod buf;
 mod side_thread;
 #[cfg(test)]
 mod tests;
@@ -12,7 +13,6 @@ use std::ffi::CString;
 use std::fmt;
 use std::io;
 use std::mem::MaybeUninit;
-use std::ops::{Deref, DerefMut};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::AssertUnwindSafe;
@@ -23,18 +23,22 @@ use std::time::UNIX_EPOCH;
 
 use bytes::{Bytes, BytesMut};
 use futures_lite::FutureExt;
-use glommio::io::{DmaBuffer, DmaFile, OpenOptions};
-use glommio::{GlommioError, allocate_dma_buffer, executor};
+use glommio::io::{DmaFile, OpenOptions};
+use glommio::{GlommioError, LocalExecutorBuilder, Placement, executor};
 
+pub use self::buf::DirectBuf;
+use self::buf::{alloc, into_dma};
 use self::side_thread::{SideThread, caught};
 use super::{
-    BLOCK_BYTES, DirEntry, Disk, DiskBuf, DiskError, DiskFile, IO_BYTES_MAX, OpenMode, Space, align_down,
-    align_up,
+    BLOCK_BYTES, DirEntry, Disk, DiskError, DiskFile, IO_BYTES_MAX, OpenMode, Space, align_down, align_up,
 };
 use crate::layout::PRIVATE_DIR;
 
 /// Entries of one directory that [`Disk::list`] takes before it gives up.
 const LIST_ENTRIES_MAX: usize = 1 << 20;
+
+/// I/O memory of an executor made by [`run_with_disk`], bytes.
+const TOOL_ARENA_BYTES: usize = 8 << 20;
 
 /// Bytes of the self test: more than a block, so that the probe of trap D2 finds a file that is not empty.
 const PROBE_BYTES: usize = 2 * BLOCK_BYTES;
@@ -66,11 +70,6 @@ pub struct DirectFile {
     path: PathBuf,
     writable: bool,
 }
-
-/// A buffer from the executor's I/O arena. glommio's arena hands out powers of two: a buffer of 1 MiB + 4 KiB takes
-/// 2 MiB of it.
-#[repr(transparent)]
-pub struct DirectBuf(DmaBuffer);
 
 impl DirectDisk {
     /// Prepares this executor for files under `dir`, which is created when missing: warms up io_uring for the device,
@@ -131,6 +130,34 @@ impl DirectDisk {
         };
         result.map_err(|error| DiskError::new(operation, path, error))
     }
+}
+
+/// Runs `work` with a disk on `dir` on an executor of its own, on a thread of its own, and waits for it: for tools and
+/// tests. The shards' executors are made by the runtime, with its mitigations (trap D1 among them).
+///
+/// # Errors
+/// When the directory cannot be used, io_uring is not available or `work` panics.
+pub fn run_with_disk<T, F>(
+    dir: &Path,
+    work: impl FnOnce(DirectDisk) -> F + Send + 'static,
+) -> Result<T, DiskError>
+where
+    T: Send + 'static,
+    F: Future<Output = T>,
+{
+    let opened = dir.to_owned();
+    let run = move || -> Result<T, DiskError> {
+        let executor = LocalExecutorBuilder::new(Placement::Unbound)
+            .io_memory(TOOL_ARENA_BYTES)
+            .make();
+        let executor = executor.map_err(|error| DiskError::new("executor for", &opened, into_io(error)))?;
+        executor.run(async move { Ok(work(DirectDisk::open(opened).await?).await) })
+    };
+    let joined = std::thread::spawn(run).join();
+    joined.unwrap_or_else(|_| {
+        let error = io::Error::other("the executor's thread panicked; its message is above");
+        Err(DiskError::new("work in", dir, error))
+    })
 }
 
 impl Disk for DirectDisk {
@@ -355,46 +382,6 @@ impl fmt::Display for DiskKind {
             Self::Buffered => "buffered",
         })
     }
-}
-
-impl Deref for DirectBuf {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        self.0.as_bytes()
-    }
-}
-
-impl DerefMut for DirectBuf {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        self.0.as_bytes_mut()
-    }
-}
-
-impl DiskBuf for DirectBuf {
-    fn trim(&mut self, len: usize) {
-        assert!(
-            len.is_multiple_of(BLOCK_BYTES),
-            "a buffer is trimmed to whole blocks, not to {len} bytes"
-        );
-        if len < self.len() {
-            self.0.trim_to_size(len);
-        }
-    }
-}
-
-fn alloc(len: usize) -> DirectBuf {
-    let len = usize::try_from(align_up(len.max(1) as u64)).expect("a buffer length fits usize");
-    let mut buf = DirectBuf(allocate_dma_buffer(len));
-    buf.fill(0); // glommio's memory is uninitialised
-    buf
-}
-
-/// The buffer as glommio wants it, without a copy.
-fn into_dma(buf: Rc<DirectBuf>) -> Rc<DmaBuffer> {
-    // SAFETY: `DirectBuf` is `repr(transparent)` over `DmaBuffer`, so both have the same size, alignment and validity,
-    // which is what `Rc::from_raw` asks of a pointer that came from `Rc::into_raw` of another type.
-    unsafe { Rc::from_raw(Rc::into_raw(buf).cast::<DmaBuffer>()) }
 }
 
 async fn open(path: &Path, mode: OpenMode) -> io::Result<DmaFile> {

@@ -7,8 +7,6 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use glommio::{LocalExecutorBuilder, Placement};
-
 use super::*;
 
 /// Longer than any of these tests needs; a hang is a failure.
@@ -22,17 +20,11 @@ fn on_disk<F: Future<Output = ()>>(work: impl FnOnce(DirectDisk) -> F + Send + '
 
 fn on_dir<F: Future<Output = ()>>(dir: PathBuf, work: impl FnOnce(DirectDisk) -> F + Send + 'static) {
     let (done, ended) = mpsc::channel();
-    thread::spawn(move || {
-        let executor = LocalExecutorBuilder::new(Placement::Unbound)
-            .io_memory(4 << 20)
-            .make();
-        executor.unwrap().run(async move {
-            let disk = DirectDisk::open(dir).await.unwrap();
-            work(disk).await;
-        });
-        done.send(()).unwrap();
-    });
-    ended.recv_timeout(DEADLINE).expect("the test panicked or hung");
+    thread::spawn(move || done.send(run_with_disk(&dir, work)));
+    ended
+        .recv_timeout(DEADLINE)
+        .expect("the test hung")
+        .expect("the test failed");
 }
 
 fn filled(disk: &DirectDisk, byte: u8, len: usize) -> Rc<DirectBuf> {
@@ -315,4 +307,17 @@ fn buffers_come_zeroed_and_trim_to_whole_blocks() {
         );
         assert_eq!(disk.alloc(0).len(), BLOCK_BYTES);
     });
+}
+
+#[test]
+fn a_panic_of_the_work_is_an_error_of_its_caller() {
+    let dir = tempfile::tempdir().unwrap();
+    let error = run_with_disk(dir.path(), async |_| panic!("planted"))
+        .map(|()| ())
+        .unwrap_err();
+    assert!(error.to_string().contains("panicked"), "{error}");
+    assert_eq!(
+        run_with_disk(dir.path(), async |disk| disk.kind().to_string().len() > 3).unwrap(),
+        true
+    );
 }

@@ -408,8 +408,11 @@ impl Disk for SimDisk {
 
     async fn sync_filesystem(&self, dir: &Path) -> Result<(), DiskError> {
         let upto = self.sequence();
-        self.run_effect(DiskOp::SyncFilesystem, dir, Effect::SyncAll { upto })
-            .await
+        let effect = Effect::SyncAll {
+            dir: dir.to_owned(),
+            upto,
+        };
+        self.run_effect(DiskOp::SyncFilesystem, dir, effect).await
     }
 
     async fn space(&self, dir: &Path) -> Result<Space, DiskError> {

@@ -127,6 +127,12 @@ impl Tree {
         Ok(ino)
     }
 
+    pub(super) fn lookup_dir(&self, path: &Path) -> io::Result<Ino> {
+        let ino = self.lookup(path)?;
+        self.dir(ino)?;
+        Ok(ino)
+    }
+
     fn parent<'p>(&self, path: &'p Path) -> io::Result<(Ino, &'p str)> {
         let names = components(path)?;
         let (name, dirs) = names.split_last().ok_or(io::ErrorKind::InvalidInput)?;

@@ -61,6 +61,7 @@ pub(super) enum Effect {
         upto: u64,
     },
     SyncAll {
+        dir: PathBuf,
         upto: u64,
     },
     Write {
@@ -201,12 +202,13 @@ impl State {
             Effect::RemoveDir(path) => self.tree.remove_dir_all(&path, sequence)?,
             Effect::Rename { from, to } => self.tree.rename(&from, &to, sequence)?,
             Effect::SyncDir { dir, upto } => {
-                let ino = self.tree.lookup(&dir)?;
+                let ino = self.tree.lookup_dir(&dir)?;
                 if honest {
                     self.tree.sync_dir(ino, upto);
                 }
             }
-            Effect::SyncAll { upto } => {
+            Effect::SyncAll { dir, upto } => {
+                self.tree.lookup(&dir)?;
                 if honest {
                     self.tree.sync_all(upto);
                 }
