@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::*;
+use crate::disk::DiskBuf;
 
 /// Longer than any of these tests needs; a hang is a failure.
 const DEADLINE: Duration = Duration::from_secs(60);
