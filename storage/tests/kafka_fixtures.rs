@@ -267,3 +267,20 @@ fn preallocated_indexes_of_a_running_broker_are_read() {
     );
     assert!(time.len() + 1 >= closed.len());
 }
+
+/// Ours, with the trailer that Kafka does not read.
+#[test]
+fn snapshots_with_a_trailer_are_read_and_written_back_byte_for_byte() {
+    let ours = file("../penstock/producer-window.snapshot");
+    let entries = snapshot::decode(&ours).unwrap();
+    assert!(
+        entries
+            .iter()
+            .all(|entry| entry.older.len() == 4 && entry.active_ms == 1_700_000_500_000)
+    );
+    assert_eq!(snapshot::encode(entries.into_iter()), ours);
+    let mut state = ProducerState::new(Offset::ZERO, PRODUCERS_MAX);
+    state.load_snapshot(Offset(14), &ours, NOW, i64::MAX).unwrap();
+    assert_eq!(state.batches(ProducerId(9)).count(), 5);
+    assert_eq!(state.encode_snapshot(), ours);
+}

@@ -232,6 +232,11 @@ fn truncated_batches_leave_no_garbage_in_the_line() {
     }
     assert!(cache.is_empty() && cache.line.len() <= 1 && cache.line.capacity() < 64);
     assert!(cache.logs.is_empty());
+    assert_eq!(
+        cache.charged_bytes(),
+        SLAB_BYTES,
+        "the slab being filled stays, empty or not"
+    );
 }
 
 #[derive(Debug, Clone, Copy)]

@@ -259,7 +259,8 @@ mod tests {
         assert_eq!(collect(&index, 111, 116), (vec![2, 3], true));
         assert_eq!(collect(&index, 119, 131), (vec![3], true));
         assert_eq!(collect(&index, 119, 145), (vec![3, 4], true));
-        assert_eq!(collect(&index, 145, 160), (vec![4], false));
+        assert_eq!(collect(&index, 145, 151), (vec![4], true));
+        assert_eq!(collect(&index, 145, 152), (vec![4], false));
         assert_eq!(collect(&index, 151, 160), (vec![], false));
     }
 
