@@ -4,5 +4,6 @@
 pub mod clients;
 pub mod error;
 pub mod kafka;
+pub mod kill;
 pub mod process;
 pub mod resources;

@@ -4,7 +4,7 @@
 mod run;
 mod table;
 
-pub use run::{Options, run_matrix};
+pub use run::{Options, librdkafka_python, run_matrix};
 pub use table::{failures, markdown};
 
 use serde::Deserialize;

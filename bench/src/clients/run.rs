@@ -81,31 +81,52 @@ fn cache_dir() -> Result<PathBuf> {
     Ok(dir)
 }
 
-fn run_client(client: &'static str, cache: &Path, options: &Options) -> Result<Outcome> {
+/// The interpreter that has librdkafka's binding, for programs beside the matrix; `None` when Python is missing here.
+///
+/// # Errors
+/// Its packages cannot be installed.
+pub fn librdkafka_python() -> Result<Option<PathBuf>> {
+    let cache = cache_dir()?.join("librdkafka");
+    match set_up("librdkafka", &cache, &cache.with_extension("log"))? {
+        SetUp::Ready(_) => Ok(Some(cache.join("bin/python"))),
+        SetUp::Unavailable(_) => Ok(None),
+        SetUp::Failed(why) => failed(why),
+    }
+}
+
+/// What came of setting up a client.
+enum SetUp {
+    /// Its script.
+    Ready(PathBuf),
+    /// Its toolchain is not on this host.
+    Unavailable(String),
+    Failed(String),
+}
+
+fn set_up(client: &str, cache: &Path, log: &Path) -> Result<SetUp> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("clients")
         .join(client)
         .join("client");
+    // Two runs on one host set up one after the other.
+    let lock_path = cache.with_extension("lock");
+    let lock = File::create(&lock_path).doing(lock_path.display())?;
+    lock.lock().doing(lock_path.display())?;
+    let end = run_bounded(Command::new(&script).arg("setup").arg(cache), log, SETUP_TIMEOUT)?;
+    Ok(match end.status {
+        Some(0) => SetUp::Ready(script),
+        Some(STATUS_UNAVAILABLE) => SetUp::Unavailable(last_line(log)),
+        _ => SetUp::Failed(format!("set-up {end}, see {}: {}", log.display(), last_line(log))),
+    })
+}
+
+fn run_client(client: &'static str, cache: &Path, options: &Options) -> Result<Outcome> {
     let log = cache.with_extension("log");
-    {
-        // Two runs on one host set up one after the other.
-        let lock_path = cache.with_extension("lock");
-        let lock = File::create(&lock_path).doing(lock_path.display())?;
-        lock.lock().doing(lock_path.display())?;
-        let mut setup = Command::new(&script);
-        setup.arg("setup").arg(cache);
-        let end = run_bounded(&mut setup, &log, SETUP_TIMEOUT)?;
-        match end.status {
-            Some(0) => {}
-            Some(STATUS_UNAVAILABLE) => return Ok(Outcome::Skipped(last_line(&log))),
-            _ => {
-                return Ok(Outcome::Failed(
-                    format!("set-up {end}, see {}: {}", log.display(), last_line(&log)),
-                    Vec::new(),
-                ));
-            }
-        }
-    }
+    let script = match set_up(client, cache, &log)? {
+        SetUp::Ready(script) => script,
+        SetUp::Unavailable(why) => return Ok(Outcome::Skipped(why)),
+        SetUp::Failed(why) => return Ok(Outcome::Failed(why, Vec::new())),
+    };
     let mut run = Command::new(&script);
     run.arg("run")
         .arg(cache)
