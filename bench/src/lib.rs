@@ -2,8 +2,10 @@
 //! input and the side-by-side comparison. The broker does not need this crate.
 
 pub mod clients;
+pub mod compare;
 pub mod error;
 pub mod kafka;
 pub mod kill;
 pub mod process;
 pub mod resources;
+pub mod roundtrip;

@@ -1,0 +1,127 @@
+/*
+ * Produces records of one size to one topic as fast as librdkafka goes, waits for every answer, and prints one line of JSON:
+ *   produce BOOTSTRAP TOPIC RECORD_BYTES WARMUP_RECORDS RECORDS ACKS [PROPERTY=VALUE ...]
+ * The warm-up is not part of the figures; between it and the measured part the program waits for a line on standard input.
+ */
+#include <librdkafka/rdkafka.h>
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+
+#define FLUSH_LIMIT_MS 120000
+
+static uint64_t delivered, failed;
+static rd_kafka_resp_err_t first_error;
+
+static void fail(const char *what, const char *why) {
+    fprintf(stderr, "produce: %s: %s\n", what, why);
+    exit(1);
+}
+
+static void answered(rd_kafka_t *producer, const rd_kafka_message_t *message, void *opaque) {
+    (void)producer;
+    (void)opaque;
+    if (message->err) {
+        failed++;
+        if (!first_error) first_error = message->err;
+        return;
+    }
+    delivered++;
+}
+
+static double seconds_now(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+static double cpu_seconds(void) {
+    struct rusage use;
+    getrusage(RUSAGE_SELF, &use);
+    return (double)(use.ru_utime.tv_sec + use.ru_stime.tv_sec) + (double)(use.ru_utime.tv_usec + use.ru_stime.tv_usec) / 1e6;
+}
+
+/* The payload is shared by all records and outlives them, so librdkafka need not copy it; it is noise, so nothing compresses it. */
+static char *payload_of(size_t size) {
+    char *payload = malloc(size);
+    if (!payload) fail("payload", "no memory");
+    uint64_t state = 88172645463325252u;
+    for (size_t i = 0; i < size; i++) {
+        state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+        payload[i] = (char)state;
+    }
+    return payload;
+}
+
+static void send_all(rd_kafka_t *producer, rd_kafka_topic_t *topic, char *payload, size_t size, uint64_t count) {
+    for (uint64_t sent = 0; sent < count;) {
+        if (rd_kafka_produce(topic, RD_KAFKA_PARTITION_UA, 0, payload, size, NULL, 0, NULL) == 0) {
+            sent++;
+            if (sent % 256 == 0) rd_kafka_poll(producer, 0);
+        } else if (rd_kafka_last_error() == RD_KAFKA_RESP_ERR__QUEUE_FULL) {
+            rd_kafka_poll(producer, 5);
+        } else {
+            fail("produce", rd_kafka_err2str(rd_kafka_last_error()));
+        }
+    }
+    if (rd_kafka_flush(producer, FLUSH_LIMIT_MS)) fail("flush", "records without an answer");
+    if (failed) fail("delivery", rd_kafka_err2str(first_error));
+}
+
+static void set(rd_kafka_conf_t *conf, const char *name, const char *value) {
+    char why[512];
+    if (rd_kafka_conf_set(conf, name, value, why, sizeof why) != RD_KAFKA_CONF_OK) fail(name, why);
+}
+
+static uint64_t number(const char *text) {
+    char *end;
+    errno = 0;
+    uint64_t value = strtoull(text, &end, 10);
+    if (errno || *end || end == text) fail(text, "is no number");
+    return value;
+}
+
+int main(int count, char **arguments) {
+    if (count < 7) fail("usage", "produce BOOTSTRAP TOPIC RECORD_BYTES WARMUP_RECORDS RECORDS ACKS [PROPERTY=VALUE ...]");
+    rd_kafka_conf_t *conf = rd_kafka_conf_new();
+    set(conf, "bootstrap.servers", arguments[1]);
+    set(conf, "acks", arguments[6]);
+    set(conf, "queue.buffering.max.messages", "400000");
+    set(conf, "queue.buffering.max.kbytes", "524288");
+    for (int i = 7; i < count; i++) {
+        char *value = strchr(arguments[i], '=');
+        if (!value) fail(arguments[i], "is not PROPERTY=VALUE");
+        *value = 0;
+        set(conf, arguments[i], value + 1);
+    }
+    rd_kafka_conf_set_dr_msg_cb(conf, answered);
+    char why[512];
+    rd_kafka_t *producer = rd_kafka_new(RD_KAFKA_PRODUCER, conf, why, sizeof why);
+    if (!producer) fail("producer", why);
+    rd_kafka_topic_t *topic = rd_kafka_topic_new(producer, arguments[2], NULL);
+    if (!topic) fail("topic", rd_kafka_err2str(rd_kafka_last_error()));
+    size_t size = number(arguments[3]);
+    uint64_t warmup = number(arguments[4]), records = number(arguments[5]);
+    char *payload = payload_of(size);
+
+    send_all(producer, topic, payload, size, warmup);
+    puts("warm");
+    fflush(stdout);
+    char line[16];
+    if (!fgets(line, sizeof line, stdin)) fail("standard input", "closed before the measured part");
+    delivered = 0;
+    double started = seconds_now(), cpu = cpu_seconds();
+    send_all(producer, topic, payload, size, records);
+    double took = seconds_now() - started;
+    printf("{\"records\":%llu,\"bytes\":%llu,\"seconds\":%.3f,\"client_cpu_seconds\":%.2f,\"version\":\"%s\"}\n",
+           (unsigned long long)delivered, (unsigned long long)(delivered * size), took, cpu_seconds() - cpu,
+           rd_kafka_version_str());
+    rd_kafka_topic_destroy(topic);
+    rd_kafka_destroy(producer);
+    free(payload);
+    return 0;
+}
