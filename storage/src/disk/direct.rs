@@ -84,7 +84,7 @@ impl DirectDisk {
         let probe = probe_path(&dir);
         let (probe_dir, path) = (dir.join(PRIVATE_DIR), probe.clone());
         blocking(move || {
-            std::fs::create_dir_all(&probe_dir)?;
+            create_durable(&probe_dir)?;
             // Trap D2: glommio asks a device for IOPOLL by reading the first file it opens there. On an empty file the
             // read ends before the driver is asked, the answer is "supported", and every later read of this executor
             // fails with EOPNOTSUPP. So the first file opened is one that holds bytes.
@@ -528,6 +528,20 @@ fn probe_path(dir: &Path) -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let (pid, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
     dir.join(PRIVATE_DIR).join(format!("probe-{pid}-{number}"))
+}
+
+/// Creates a directory with its parents, all their names durable: an acknowledged record in a log directory whose own
+/// name was lost would be lost with it.
+fn create_durable(dir: &Path) -> io::Result<()> {
+    let Some(parent) = dir.parent().filter(|_| !dir.is_dir()) else {
+        return Ok(());
+    };
+    create_durable(parent)?;
+    match std::fs::create_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => {} // another shard was faster
+        created => created?,
+    }
+    std::fs::File::open(parent)?.sync_all()
 }
 
 /// Adds to an error of the start what the operator can do about it.

@@ -313,12 +313,30 @@ fn buffers_come_zeroed_and_trim_to_whole_blocks() {
 #[test]
 fn a_panic_of_the_work_is_an_error_of_its_caller() {
     let dir = tempfile::tempdir().unwrap();
-    let error = run_with_disk(dir.path(), async |_| panic!("planted"))
-        .map(|()| ())
-        .unwrap_err();
+    let error = run_with_disk(dir.path(), async |_| -> () { panic!("planted") }).unwrap_err();
     assert!(error.to_string().contains("panicked"), "{error}");
-    assert_eq!(
-        run_with_disk(dir.path(), async |disk| disk.kind().to_string().len() > 3).unwrap(),
-        true
-    );
+    let length = run_with_disk(dir.path(), async |disk| disk.kind().to_string().len());
+    assert!(length.unwrap() > 3);
+}
+
+#[test]
+fn several_shards_prepare_one_new_directory_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let new = dir.path().join("deep/data");
+    let shards = (0..4).map(|shard| {
+        let dir = new.clone();
+        thread::spawn(move || {
+            run_with_disk(&dir, async move |disk| {
+                let path = disk.dir().join(format!("{shard}"));
+                let file = disk.open(&path, OpenMode::CreateNew).await.unwrap();
+                file.write_at(filled(&disk, shard, 4096), 0).await.unwrap();
+            })
+        })
+    });
+    let shards: Vec<_> = shards.collect();
+    for shard in shards {
+        shard.join().unwrap().unwrap();
+    }
+    assert_eq!(std::fs::read_dir(&new).unwrap().count(), 5);
+    assert_eq!(std::fs::read_dir(new.join(PRIVATE_DIR)).unwrap().count(), 0);
 }

@@ -369,7 +369,12 @@ impl State {
     fn settle_in_flight(&mut self, now_ms: i64) {
         let mut left: Vec<Effect> = std::mem::take(&mut self.in_flight).into_values().collect();
         while !left.is_empty() {
-            let effect = left.swap_remove(self.crashes.index(left.len()));
+            let mut effect = left.swap_remove(self.crashes.index(left.len()));
+            if let Effect::Write { blocks, .. } = &mut effect {
+                let whole = self.crashes.coin();
+                let part = self.crashes.index(blocks.len() + 1);
+                blocks.truncate(if whole { blocks.len() } else { part });
+            }
             if self.crashes.coin() {
                 self.apply(effect, now_ms).ok(); // its error has nobody to go to
             }

@@ -281,6 +281,34 @@ fn a_kill_keeps_what_completed_and_a_later_power_loss_may_still_take_it() {
 }
 
 #[test]
+fn a_write_in_flight_at_a_kill_is_there_whole_in_part_or_not_at_all() {
+    let mut found = BTreeSet::new();
+    for seed in 0..60 {
+        let executor = SimExecutor::new(seed);
+        let disk = SimDisk::new(&executor.handle(), SimDiskConfig::seeded(seed));
+        executor.block_on(async {
+            let file = durable_file(&disk, "/a", 1, 4).await;
+            disk.crash_after(1);
+            or(
+                async { file.write_at(filled(&disk, 2, 4), 0).await.unwrap() },
+                disk.crashed(),
+            )
+            .await;
+        });
+        let disk = disk.restart_after_kill(&executor.handle());
+        let new = disk
+            .contents("/a")
+            .unwrap()
+            .iter()
+            .filter(|byte| **byte == 2)
+            .count();
+        found.insert(new / BLOCK_BYTES);
+        assert!(new.is_multiple_of(BLOCK_BYTES), "seed {seed}");
+    }
+    assert_eq!(found, BTreeSet::from([0, 1, 2, 3, 4]));
+}
+
+#[test]
 fn views_from_before_a_restart_are_dead() {
     let executor = SimExecutor::new(1);
     let old = SimDisk::new(&executor.handle(), SimDiskConfig::seeded(1));
