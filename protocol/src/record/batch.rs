@@ -337,6 +337,19 @@ impl BatchHeader {
         }
     }
 
+    /// The same header for these records: length and CRC made right. What a header needs after any of its fields behind the
+    /// prefix has changed (append time, attributes).
+    ///
+    /// # Panics
+    /// When the records take more than 2 GiB, which no batch holds.
+    #[must_use]
+    pub fn sealed(mut self, records: &[u8]) -> Self {
+        let length = BATCH_HEADER_BYTES - BATCH_LENGTH_OVERHEAD_BYTES + records.len();
+        self.batch_length = i32::try_from(length).expect("a batch is smaller than 2 GiB");
+        self.crc = self.computed_crc(records);
+        self
+    }
+
     /// The CRC-32C of this header with these records behind it (all bytes after the 61st).
     #[must_use]
     pub fn computed_crc(&self, records: &[u8]) -> u32 {
@@ -528,10 +541,7 @@ mod tests {
     }
 
     fn batch(records: &[u8]) -> Vec<u8> {
-        let mut header = header();
-        header.batch_length = BATCH_LENGTH_MIN + records.len() as i32;
-        header.crc = header.computed_crc(records);
-        [&header.encode(), records].concat()
+        [&header().sealed(records).encode(), records].concat()
     }
 
     #[test]

@@ -4,8 +4,8 @@
 use bytes::Bytes;
 
 use super::batch::{
-    Attributes, BATCH_HEADER_BYTES, BATCH_LENGTH_OVERHEAD_BYTES, BatchHeader, MAGIC_V2, NO_LEADER_EPOCH,
-    NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, TimestampType,
+    Attributes, BATCH_HEADER_BYTES, BatchHeader, MAGIC_V2, NO_LEADER_EPOCH, NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, TimestampType,
 };
 use super::record::{Header, Headers};
 use super::varint::{put_varlong, varlong_len};
@@ -251,9 +251,9 @@ impl<'c> BatchBuilder<'c> {
             Some(_) => TimestampType::LogAppendTime,
             None => TimestampType::CreateTime,
         };
-        let mut header = BatchHeader {
+        let header = BatchHeader {
             base_offset: options.base_offset,
-            batch_length: (self.out.len() - BATCH_LENGTH_OVERHEAD_BYTES) as i32,
+            batch_length: 0,
             leader_epoch: options.leader_epoch,
             magic: MAGIC_V2,
             crc: 0,
@@ -271,7 +271,7 @@ impl<'c> BatchBuilder<'c> {
             record_count: self.count,
         };
         let (head, records) = self.out.split_at_mut(BATCH_HEADER_BYTES);
-        header.crc = header.computed_crc(records);
+        let header = header.sealed(records);
         head.copy_from_slice(&header.encode());
         Ok(BuiltBatch {
             header,

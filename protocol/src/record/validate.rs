@@ -396,7 +396,7 @@ fn keep(batch: &BatchView<'_>, received: &Bytes, walked: &Walked, rules: &Produc
         // Like Kafka, which writes the attribute bits it knows and no others.
         header.attributes = Attributes(header.attributes.0 & 0x7f).with_timestamp_type(rules.timestamp_type);
         header.max_timestamp = max_timestamp;
-        header.crc = header.computed_crc(batch.records_bytes());
+        header = header.sealed(batch.records_bytes());
         rewritten = Rewritten::Header;
     }
     ValidatedBatch {
