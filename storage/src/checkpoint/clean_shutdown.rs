@@ -30,13 +30,19 @@ pub async fn load<D: Disk>(disk: &D, path: &Path) -> Result<Option<i64>, DiskErr
 /// # Errors
 /// From the disk.
 pub async fn save<D: Disk>(disk: &D, path: &Path, broker_epoch: i64) -> Result<(), DiskError> {
-    let text = format!("{{\"version\":0,\"brokerEpoch\":{broker_epoch}}}");
-    write_atomic(disk, path, text.as_bytes()).await
+    write_atomic(disk, path, format(broker_epoch).as_bytes()).await
+}
+
+/// The text of the file.
+#[must_use]
+pub fn format(broker_epoch: i64) -> String {
+    format!("{{\"version\":0,\"brokerEpoch\":{broker_epoch}}}")
 }
 
 /// The number after `"brokerEpoch":`. A whole JSON parser would be more than one number is worth: whatever cannot be
 /// read counts as unknown, as in Kafka.
-fn parse(bytes: &[u8]) -> i64 {
+#[must_use]
+pub fn parse(bytes: &[u8]) -> i64 {
     let text = String::from_utf8_lossy(bytes);
     let value = text.split_once("\"brokerEpoch\"").and_then(|(_, rest)| {
         let rest = rest.trim_start().strip_prefix(':')?.trim_start();

@@ -268,12 +268,12 @@ fn offset_checkpoints_are_kafkas_text() {
     assert_eq!(offsets::parse(text), Ok(offsets));
     assert_eq!(offsets::parse("0\n0\n").unwrap().len(), 0);
     assert_eq!(offsets::parse("0\n0").unwrap().len(), 0);
+    assert_eq!(offsets::parse("").unwrap().len(), 0);
 }
 
 #[test]
 fn bad_offset_checkpoints_name_file_and_line() {
     for (text, message) in [
-        ("", "/d/o:1: the file is empty"),
         ("1\n0\n", "/d/o:1: version \"1\" is unknown, known is 0"),
         ("0\n", "/d/o:2: the number of entries is missing"),
         ("0\nmany\n", "/d/o:2: \"many\" is not a number of entries"),
