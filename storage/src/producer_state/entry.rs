@@ -1,6 +1,8 @@
 //! One producer's state: its epoch and the window of its last batches, laid out to be small. The last batch lies in the
 //! entry; the four before it, which only a producer with several batches in an epoch has, in one box.
 
+use smallvec::SmallVec;
+
 use super::ProducerView;
 use super::snapshot::SnapshotEntry;
 use crate::types::{Offset, ProducerId};
@@ -101,7 +103,8 @@ impl Entry {
         entry
     }
 
-    pub(super) fn to_snapshot(&self) -> SnapshotEntry {
+    /// With the batches before the last one if `with_window`.
+    pub(super) fn to_snapshot(&self, with_window: bool) -> SnapshotEntry {
         SnapshotEntry {
             producer_id: self.producer_id,
             epoch: self.epoch,
@@ -110,7 +113,11 @@ impl Entry {
             active_ms: self.active_ms,
             transaction_start: self.txn_first(),
             last: self.has_last.then(|| self.last.unpack()),
-            older: self.older().map(Packed::unpack).collect(),
+            older: if with_window {
+                self.older().map(Packed::unpack).collect()
+            } else {
+                SmallVec::new()
+            },
         }
     }
 
@@ -189,10 +196,16 @@ impl Entry {
         self.older.as_ref().map_or(0, |ring| size_of_val(&**ring))
     }
 
+    /// Oldest first. A ring that is not full yet starts at 0.
     fn older(&self) -> impl Iterator<Item = &Packed> + '_ {
         let (len, head) = self.older_len_and_head();
         let ring = self.older.as_deref().map_or(&[][..], |ring| &ring[..]);
-        ring.iter().cycle().skip(head).take(len.min(ring.len()))
+        let (newer, older) = ring
+            .get(..len)
+            .unwrap_or_default()
+            .split_at_checked(head)
+            .unwrap_or_default();
+        older.iter().chain(newer)
     }
 
     const fn older_len_and_head(&self) -> (usize, usize) {

@@ -34,7 +34,7 @@ impl Table {
         self.entries.len()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Entry> + '_ {
+    pub(super) fn iter(&self) -> std::slice::Iter<'_, Entry> {
         self.entries.iter()
     }
 

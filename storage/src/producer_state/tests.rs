@@ -324,6 +324,23 @@ fn pr_49_the_window_survives_a_restart() {
 }
 
 #[test]
+fn a_snapshot_leaves_out_the_windows_of_those_who_have_given_up_long_ago() {
+    let mut log = Log::new();
+    let mut windows_after = |silence| {
+        for number in 0..3 {
+            log.plain(7, 0, number, 1).unwrap();
+        }
+        log.now += silence;
+        log.plain(8, 0, 0, 1).unwrap();
+        let entries = snapshot::decode(&log.state.encode_snapshot()).unwrap();
+        log.state.reset(Offset::ZERO);
+        entries.iter().map(|entry| entry.older.len()).collect::<Vec<_>>()
+    };
+    assert_eq!(windows_after(WINDOW_KEPT_MS), [2, 0]);
+    assert_eq!(windows_after(WINDOW_KEPT_MS + 1), [0, 0]);
+}
+
+#[test]
 fn fe_12_the_last_stable_offset_waits_for_markers_below_the_high_watermark() {
     let mut log = Log::new();
     log.plain(1, 0, 0, 3).unwrap();
