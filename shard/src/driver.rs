@@ -5,14 +5,12 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use protocol::RecordBytes;
 use storage::error::StorageError;
-use storage::types::Offset;
 
 use crate::env::{Env, Instant};
-use crate::message::{OffsetAnswer, ShardReply};
+use crate::message::ShardReply;
 use crate::notify::Notify;
-use crate::owner::{ColdFetch, Logs, LookUp, OffsetLookup, Owner, OwnerOutput};
+use crate::owner::{ColdFetch, LogsIo, OffsetLookup, Owner, OwnerOutput};
 use crate::router::{Router, ShardMessage};
 use crate::runtime::mailbox::Inbox;
 
@@ -21,17 +19,6 @@ const MESSAGES_PER_TURN: usize = 256;
 
 /// A deadline is met late by at most this.
 const DEADLINE_SLACK: Duration = Duration::from_millis(20);
-
-/// The storage of one shard as its driver needs it: what takes time.
-#[allow(async_fn_in_trait)] // every future of a shard stays on its thread
-pub trait LogsIo: Logs + Clone + 'static {
-    /// Carries out a planned read; `None` when the disk refused.
-    async fn read_cold(&self, plan: &Self::Cold) -> Option<RecordBytes>;
-    /// Looks something up in a log, or moves its start.
-    async fn look_up(&self, log: Self::Log, what: LookUp) -> OffsetAnswer;
-    /// Waits until something is staged, makes it durable, and tells whose durable end moved where.
-    async fn commit(&self) -> Result<Vec<(Self::Log, Offset)>, StorageError>;
-}
 
 /// What the tasks of a shard's owner share. Cheap to clone.
 pub struct OwnerDriver<E: Env, L: LogsIo, N: Send + 'static>(Rc<Inner<E, L, N>>);

@@ -2,10 +2,13 @@
 
 use bytes::Bytes;
 use protocol::RecordBytes;
-use storage::error::AppendError;
-use storage::types::{LeaderEpoch, Offset, ProducerId};
+use storage::error::{AppendError, StorageError};
+use storage::types::{LeaderEpoch, LogId, Offset, ProducerId};
 
+use super::offsets::LookUp;
+use crate::config::TopicSettings;
 use crate::env::WallMs;
+use crate::message::OffsetAnswer;
 
 /// The logs of one shard. Calls do no I/O and never wait; what is not in memory comes back as a plan for the driver.
 pub trait Logs {
@@ -42,6 +45,25 @@ pub trait Logs {
     fn epoch_of(&self, log: Self::Log, offset: Offset) -> LeaderEpoch;
     /// Transactions aborted in `[from, to)`, for read_committed (FE-11).
     fn aborted(&self, log: Self::Log, from: Offset, to: Offset) -> Vec<(ProducerId, Offset)>;
+}
+
+/// The storage of one shard as its drivers need it: what takes time.
+#[allow(async_fn_in_trait)] // every future of a shard stays on its thread
+pub trait LogsIo: Logs + Clone + 'static {
+    /// Carries out a planned read; `None` when the disk refused.
+    async fn read_cold(&self, plan: &Self::Cold) -> Option<RecordBytes>;
+    /// Looks something up in a log, or moves its start.
+    async fn look_up(&self, log: Self::Log, what: LookUp) -> OffsetAnswer;
+    /// Waits until something is staged, makes it durable, and tells whose durable end moved where.
+    async fn commit(&self) -> Result<Vec<(Self::Log, Offset)>, StorageError>;
+    /// Opens the log of a partition of `topic`, or creates it.
+    async fn open(
+        &self,
+        id: LogId,
+        topic: &str,
+        settings: &TopicSettings,
+        now: WallMs,
+    ) -> Result<Self::Log, StorageError>;
 }
 
 /// A batch got its offsets, or had them already.

@@ -13,6 +13,7 @@ mod fetch;
 mod logs;
 mod offsets;
 mod partition;
+pub mod store;
 
 use std::collections::VecDeque;
 
@@ -21,7 +22,7 @@ use slab::Slab;
 use storage::types::{LeaderEpoch, LogId, Offset};
 
 pub use self::fetch::{ColdFetch, ColdPiece};
-pub use self::logs::{Appended, LogEnds, Logs, Read};
+pub use self::logs::{Appended, LogEnds, Logs, LogsIo, Read};
 pub use self::offsets::{LookUp, OffsetLookup, OpenQuery};
 pub use self::partition::{Partition, PartitionSettings};
 

@@ -224,7 +224,11 @@ fn run_shard<T: Future<Output = ()> + 'static>(
 /// Builds the executor on this thread and pins it, trying again while the kernel has no memory for its rings.
 fn build(options: &RuntimeOptions, cpu: usize) -> Result<LocalExecutor, String> {
     let give_up = std::time::Instant::now() + options.start_patience;
-    let placement = if options.pinned { Placement::Fixed(cpu) } else { Placement::Unbound };
+    let placement = if options.pinned {
+        Placement::Fixed(cpu)
+    } else {
+        Placement::Unbound
+    };
     loop {
         let built = catch_unwind(AssertUnwindSafe(|| {
             LocalExecutorBuilder::new(placement.clone())

@@ -4,6 +4,7 @@
 pub mod append;
 pub mod batch;
 pub mod config;
+mod epochs;
 pub(crate) mod cursor;
 pub mod read;
 pub(crate) mod tail;

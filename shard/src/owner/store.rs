@@ -1,0 +1,166 @@
+//! The owner's logs are a `storage::Store`: the translation between the two, and a topic's settings as a log takes them.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use protocol::{ErrorCode, RecordBytes};
+use storage::disk::Disk;
+use storage::error::{AppendError, StorageError};
+use storage::log::LogRef;
+use storage::log::append::AppendBatch;
+use storage::log::config::{Durability, LogConfig};
+use storage::store::{ColdRead, ReadOutcome, Store};
+use storage::types::{LeaderEpoch, LogId, Offset, ProducerId};
+
+use super::logs::{Appended, LogEnds, Logs, LogsIo, Read};
+use super::offsets::LookUp;
+use crate::config::{self, TopicSettings};
+use crate::env::WallMs;
+use crate::message::OffsetAnswer;
+
+/// One shard's logs in one log directory.
+pub struct StoreLogs<D: Disk>(Rc<Store<D>>);
+
+impl<D: Disk> StoreLogs<D> {
+    /// The logs of an open store.
+    #[must_use]
+    pub fn new(store: Rc<Store<D>>) -> Self {
+        Self(store)
+    }
+
+    /// The store itself, for its background work and its end.
+    #[must_use]
+    pub fn store(&self) -> &Rc<Store<D>> {
+        &self.0
+    }
+}
+
+impl<D: Disk> Clone for StoreLogs<D> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<D: Disk> Logs for StoreLogs<D> {
+    type Log = LogRef;
+    type Cold = ColdRead;
+
+    fn append(
+        &self,
+        log: LogRef,
+        batch: Bytes,
+        leader_epoch: LeaderEpoch,
+        now: WallMs,
+    ) -> Result<Appended, AppendError> {
+        let appended = self
+            .0
+            .append(log, AppendBatch::from_client(batch, leader_epoch), now.0)?;
+        Ok(Appended {
+            base_offset: appended.base_offset,
+            last_offset: appended.last_offset,
+            is_duplicate: appended.is_duplicate,
+            log_append_time: appended.log_append_time,
+            log_start: appended.log_start,
+        })
+    }
+
+    fn read(
+        &self,
+        log: LogRef,
+        from: Offset,
+        upper: Offset,
+        bytes_max: usize,
+        at_least_one: bool,
+    ) -> Read<ColdRead> {
+        match self.0.read(log, from, bytes_max, upper, at_least_one) {
+            ReadOutcome::Cached(pieces) => Read::Cached(record_bytes(pieces)),
+            ReadOutcome::Cold(plan) => Read::Cold { plan, bytes_max },
+            ReadOutcome::Empty | ReadOutcome::OutOfRange => Read::Cached(RecordBytes::default()),
+            ReadOutcome::Offline => Read::Offline,
+        }
+    }
+
+    fn ends(&self, log: LogRef) -> LogEnds {
+        let offsets = self.0.offsets(log).unwrap_or_default();
+        LogEnds {
+            start: offsets.log_start,
+            end: offsets.log_end,
+            durable: offsets.durable_end,
+            first_unstable: offsets.first_unstable,
+            size_bytes: offsets.size_bytes,
+            segments: offsets.segments,
+        }
+    }
+
+    fn epoch_end(&self, log: LogRef, epoch: LeaderEpoch) -> (LeaderEpoch, Offset) {
+        self.0.epoch_end(log, epoch)
+    }
+
+    fn newest_epoch(&self, log: LogRef) -> LeaderEpoch {
+        self.0.newest_epoch(log)
+    }
+
+    fn epoch_of(&self, log: LogRef, offset: Offset) -> LeaderEpoch {
+        self.0.epoch_of(log, offset)
+    }
+
+    fn aborted(&self, _log: LogRef, _from: Offset, _to: Offset) -> Vec<(ProducerId, Offset)> {
+        Vec::new()
+    }
+}
+
+impl<D: Disk> LogsIo for StoreLogs<D> {
+    async fn read_cold(&self, plan: &ColdRead) -> Option<RecordBytes> {
+        match self.0.read_cold(*plan).await {
+            Ok(pieces) => Some(record_bytes(pieces)),
+            Err(error) => {
+                tracing::error!(%error, offset = %plan.offset, "a read from disk failed");
+                None
+            }
+        }
+    }
+
+    async fn look_up(&self, _log: LogRef, _what: LookUp) -> OffsetAnswer {
+        OffsetAnswer::failed(ErrorCode::UNKNOWN_SERVER_ERROR)
+    }
+
+    async fn commit(&self) -> Result<Vec<(LogRef, Offset)>, StorageError> {
+        self.0.commit().await.map(|outcome| outcome.moved)
+    }
+
+    async fn open(
+        &self,
+        id: LogId,
+        topic: &str,
+        settings: &TopicSettings,
+        now: WallMs,
+    ) -> Result<LogRef, StorageError> {
+        self.0.open_log(id, topic, log_config(settings), now.0).await
+    }
+}
+
+/// A topic's settings as its logs take them.
+#[must_use]
+pub fn log_config(settings: &TopicSettings) -> LogConfig {
+    let unsigned = |value: i32| u32::try_from(value).unwrap_or(0);
+    LogConfig {
+        segment_bytes: unsigned(settings.segment_bytes),
+        segment_ms: settings.segment_ms,
+        segment_index_bytes: unsigned(settings.segment_index_bytes),
+        index_interval_bytes: unsigned(settings.index_interval_bytes),
+        durability: match settings.durability {
+            config::Durability::Fsync => Durability::Fsync,
+            config::Durability::Interval => Durability::Interval,
+            config::Durability::Written => Durability::Written,
+        },
+        ..LogConfig::default()
+    }
+}
+
+fn record_bytes(pieces: Vec<Bytes>) -> RecordBytes {
+    let mut records = RecordBytes::default();
+    for piece in pieces {
+        records.push(piece);
+    }
+    records
+}
