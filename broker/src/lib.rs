@@ -2,11 +2,15 @@
 
 pub mod api;
 pub mod config;
+pub mod control;
+pub mod exit;
 pub mod features;
 pub mod listener;
 pub mod node;
 pub mod observe;
+pub mod publish;
 pub mod request;
 pub mod shutdown;
+pub mod startup;
 pub mod system;
 pub mod view;

@@ -5,18 +5,25 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use protocol::compression::CodecContexts;
+use shard::controller::{ControllerCommand, ControllerResponse};
 use shard::env::Env;
 use shard::fetch::session::FetchSessions;
 use shard::notify::Notify;
 use shard::router::Router;
 
 use crate::config::settings::Settings;
+use crate::control::{CONTROLLER_SHARD, CommandReply};
 use crate::observe::metrics::Metrics;
+use crate::publish::Publication;
 use crate::view::View;
 
 /// What the process says to its shards, beside requests.
 #[derive(Debug)]
 pub enum NodeMessage {
+    /// New metadata.
+    Publish(Publication),
+    /// To the controller's shard: a command and where its answer goes.
+    Command(ControllerCommand, CommandReply),
     /// To the controller's shard: create topics that clients named.
     AutoCreate(Vec<String>),
     /// Stop: no new connections, finish what has begun.
@@ -38,6 +45,7 @@ pub struct Broker<E: Env> {
     /// Compression contexts of this shard, large and reused.
     pub codecs: RefCell<CodecContexts>,
     view: RefCell<Rc<View>>,
+    viewed: Notify,
     is_stopping: Cell<bool>,
     stopping: Notify,
 }
@@ -57,6 +65,7 @@ impl<E: Env> Broker<E> {
             sessions: RefCell::new(FetchSessions::new(slots)),
             codecs: RefCell::default(),
             view: RefCell::new(Rc::new(view)),
+            viewed: Notify::new(),
             is_stopping: Cell::new(false),
             stopping: Notify::new(),
         }
@@ -71,6 +80,7 @@ impl<E: Env> Broker<E> {
     /// The metadata from now on.
     pub fn set_view(&self, view: View) {
         *self.view.borrow_mut() = Rc::new(view);
+        self.viewed.notify();
     }
 
     /// Sends off the creation of topics that a client named and that do not exist (MD-4), if that is allowed here.
@@ -79,6 +89,21 @@ impl<E: Env> Broker<E> {
             self.router
                 .tell(shard::ids::ShardId(0), NodeMessage::AutoCreate(names));
         }
+    }
+
+    /// Has the controller carry a command out; `None` when it has too much to do or the node stops.
+    pub async fn command(&self, command: ControllerCommand) -> Option<ControllerResponse> {
+        let (reply, answer) = flume::bounded(1);
+        self.router
+            .tell(CONTROLLER_SHARD, NodeMessage::Command(command, reply));
+        answer.recv_async().await.ok()
+    }
+
+    /// Ends when this shard knows at least this broker, so that clients can be answered.
+    pub async fn has_metadata(&self) {
+        self.viewed
+            .until(|| self.view.borrow().image.brokers.unfenced().next().map(|_| ()))
+            .await;
     }
 
     /// Ends when the broker begins to stop.

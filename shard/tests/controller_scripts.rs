@@ -548,7 +548,10 @@ fn shown_records(records: &[MetadataRecord]) -> String {
                 record.resource_type,
                 &*record.resource_name,
                 &*record.name,
-                record.value.as_deref().map_or_else(|| "null".to_owned(), shortened)
+                record
+                    .value
+                    .as_deref()
+                    .map_or_else(|| "null".to_owned(), shortened)
             ),
             MetadataRecord::FeatureLevel(record) => format!("{} {}", &*record.name, record.feature_level),
             MetadataRecord::ProducerIds(record) => format!("next={}", record.next_producer_id),

@@ -64,6 +64,10 @@ pub trait LogsIo: Logs + Clone + 'static {
         settings: &TopicSettings,
         now: WallMs,
     ) -> Result<Self::Log, StorageError>;
+    /// New settings of a log; they hold from the next append on.
+    fn configure(&self, log: Self::Log, settings: &TopicSettings);
+    /// The topic is gone: the log takes nothing more, and its files go after readers have ended.
+    async fn delete(&self, log: Self::Log) -> Result<(), StorageError>;
 }
 
 /// A batch got its offsets, or had them already.

@@ -137,6 +137,12 @@ impl<D: Disk> LogsIo for StoreLogs<D> {
     ) -> Result<LogRef, StorageError> {
         self.0.open_log(id, topic, log_config(settings), now.0).await
     }
+
+    fn configure(&self, _log: LogRef, _settings: &TopicSettings) {}
+
+    async fn delete(&self, _log: LogRef) -> Result<(), StorageError> {
+        Ok(())
+    }
 }
 
 /// A topic's settings as its logs take them.

@@ -1,0 +1,51 @@
+//! How the process ends: exit statuses of sysexits(3), so that scripts and service managers can tell a wrong setting from
+//! a broken disk.
+
+use std::fmt;
+
+/// An exit status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Status {
+    /// The command line is wrong (EX_USAGE).
+    Usage = 64,
+    /// Files hold what they must not (EX_DATAERR).
+    Data = 65,
+    /// Something that is needed cannot be had: a port, a lock (EX_UNAVAILABLE).
+    Unavailable = 69,
+    /// A bug of ours (EX_SOFTWARE).
+    Software = 70,
+    /// The operating system refuses (EX_OSERR).
+    System = 71,
+    /// Reading or writing failed (EX_IOERR).
+    Io = 74,
+    /// The configuration is wrong (EX_CONFIG).
+    Config = 78,
+}
+
+/// Why the process does not start or go on: one sentence that says what and what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The status to exit with.
+    pub status: Status,
+    /// The sentence.
+    pub sentence: String,
+}
+
+impl Failure {
+    /// A failure with a sentence.
+    pub fn new(status: Status, sentence: impl Into<String>) -> Self {
+        Self {
+            status,
+            sentence: sentence.into(),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.sentence)
+    }
+}
+
+impl std::error::Error for Failure {}

@@ -1,0 +1,258 @@
+//! Metadata reaches the shards: the controller's shard makes one [`Publication`] of each new image, every shard brings its
+//! logs in line with it, shows it to its requests, and says so. A command is answered after that, so that a created topic
+//! can be used at once (BR-026).
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use shard::config::TopicSettings;
+use shard::driver::OwnerDriver;
+use shard::env::Env;
+use shard::ids::{BrokerId, ShardId};
+use shard::image::{ImageChanges, MetadataImage};
+use shard::owner::{LogsIo, PartitionSettings};
+use shard::placement::Placement;
+use storage::types::{LeaderEpoch, LogId, TopicId};
+
+use crate::node::{Broker, NodeMessage};
+use crate::view::View;
+
+/// A new state of the metadata, for every shard.
+#[derive(Clone, Debug)]
+pub struct Publication {
+    /// The cluster's metadata.
+    pub image: Arc<MetadataImage>,
+    /// Which shard owns which partition of this node.
+    pub placement: Arc<Placement>,
+    /// What to do about logs, in order; each shard looks for its own.
+    pub changes: Arc<[LogChange]>,
+    /// Told by each shard when it is done.
+    pub done: flume::Sender<ShardId>,
+}
+
+/// A partition of this node that came, went or changed.
+#[derive(Clone, Debug)]
+pub struct LogChange {
+    /// The partition.
+    pub log: LogId,
+    /// The topic's name.
+    pub topic: Arc<str>,
+    /// Who owns or owned it.
+    pub shard: ShardId,
+    /// What to do.
+    pub what: LogChangeKind,
+}
+
+/// What happens to a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogChangeKind {
+    /// Open or create it, and lead it in this epoch.
+    Open(LeaderEpoch),
+    /// The topic's settings changed.
+    Reconfigure,
+    /// The topic is gone.
+    Delete,
+}
+
+/// The controller's side: turns image changes into publications. On the controller's shard.
+#[derive(Debug)]
+pub struct Publisher {
+    node: BrokerId,
+    placement: Arc<Placement>,
+}
+
+impl Publisher {
+    /// A publisher of nothing yet on a node with that many shards.
+    #[must_use]
+    pub fn new(node: BrokerId, shards: u16) -> Self {
+        Self {
+            node,
+            placement: Arc::new(Placement::new(shards)),
+        }
+    }
+
+    /// The publication of a first image: every partition of this node is opened.
+    pub fn first(&mut self, image: Arc<MetadataImage>, done: flume::Sender<ShardId>) -> Publication {
+        let placement = Placement::of_image(self.placement.shards(), &image, self.node);
+        let changes = placement
+            .iter()
+            .filter_map(|(log, shard)| open(&image, log, shard))
+            .collect();
+        self.placement = Arc::new(placement);
+        Publication {
+            image,
+            placement: self.placement.clone(),
+            changes,
+            done,
+        }
+    }
+
+    /// The publication of `image`, which came of the one before by `changes`.
+    pub fn next(
+        &mut self,
+        image: Arc<MetadataImage>,
+        changes: &ImageChanges,
+        done: flume::Sender<ShardId>,
+    ) -> Publication {
+        let before = self.placement.clone();
+        let after = before.updated(&image, changes, self.node);
+        let mut log_changes = Vec::new();
+        for topic in changes.topics_removed.values() {
+            for (partition, _) in topic.indexed() {
+                let log = LogId {
+                    topic: topic.id,
+                    partition,
+                };
+                if let Some(shard) = before.owner(log) {
+                    let what = LogChangeKind::Delete;
+                    log_changes.push(LogChange {
+                        log,
+                        topic: topic.name.clone(),
+                        shard,
+                        what,
+                    });
+                }
+            }
+        }
+        for (topic, partition) in &changes.partitions {
+            let log = LogId {
+                topic: *topic,
+                partition: *partition,
+            };
+            if let (None, Some(shard)) = (before.owner(log), after.owner(log)) {
+                log_changes.extend(open(&image, log, shard));
+            }
+        }
+        for topic in reconfigured(&image, changes) {
+            for (log, shard) in owned(&image, topic, &after) {
+                let topic = image
+                    .topics
+                    .by_id(topic)
+                    .map(|t| t.name.clone())
+                    .unwrap_or_default();
+                log_changes.push(LogChange {
+                    log,
+                    topic,
+                    shard,
+                    what: LogChangeKind::Reconfigure,
+                });
+            }
+        }
+        self.placement = Arc::new(after);
+        Publication {
+            image,
+            placement: self.placement.clone(),
+            changes: log_changes.into(),
+            done,
+        }
+    }
+}
+
+fn open(image: &MetadataImage, log: LogId, shard: ShardId) -> Option<LogChange> {
+    let topic = image.topics.by_id(log.topic)?;
+    let partition = topic.partition(log.partition)?;
+    let what = LogChangeKind::Open(partition.leader_epoch);
+    Some(LogChange {
+        log,
+        topic: topic.name.clone(),
+        shard,
+        what,
+    })
+}
+
+/// Topics whose settings may be different now: all of them when a broker default changed.
+fn reconfigured(image: &MetadataImage, changes: &ImageChanges) -> Vec<TopicId> {
+    if !changes.broker_configs.is_empty() {
+        return image.topics.iter().map(|t| t.id).collect();
+    }
+    changes
+        .topic_configs
+        .iter()
+        .filter_map(|name| Some(image.topics.by_name(name)?.id))
+        .collect()
+}
+
+fn owned(image: &MetadataImage, topic: TopicId, placement: &Placement) -> Vec<(LogId, ShardId)> {
+    let partitions = image.topics.by_id(topic).map_or(0, |t| t.partitions.len());
+    (0i32..)
+        .take(partitions)
+        .map(|partition| LogId { topic, partition })
+        .filter_map(|log| Some((log, placement.owner(log)?)))
+        .collect()
+}
+
+/// A shard's side: carries publications out one after the other, until the senders are gone.
+pub async fn follow<E: Env, L: LogsIo>(
+    broker: Rc<Broker<E>>,
+    driver: OwnerDriver<E, L, NodeMessage>,
+    logs: L,
+    publications: flume::Receiver<Publication>,
+) {
+    while let Ok(publication) = publications.recv_async().await {
+        let shard = broker.router.shard();
+        let fixed = Arc::new(broker.settings.fixed.clone());
+        let Publication {
+            image,
+            placement,
+            changes,
+            done,
+        } = publication;
+        let view = View::new(image, placement, broker.settings.node_id, fixed);
+        for change in changes.iter().filter(|c| c.shard == shard) {
+            carry_out(&broker, &driver, &logs, &view, change).await;
+        }
+        broker.set_view(view);
+        // Nobody waits for it any more only when the node stops.
+        let _ = done.send(shard);
+    }
+}
+
+async fn carry_out<E: Env, L: LogsIo>(
+    broker: &Broker<E>,
+    driver: &OwnerDriver<E, L, NodeMessage>,
+    logs: &L,
+    view: &View,
+    change: &LogChange,
+) {
+    let settings = view
+        .image
+        .topics
+        .by_id(change.log.topic)
+        .map(|topic| view.settings(topic));
+    match (change.what, settings) {
+        (LogChangeKind::Open(epoch), Some(settings)) => {
+            match logs
+                .open(change.log, &change.topic, &settings, broker.env.wall())
+                .await
+            {
+                Ok(log) => driver
+                    .with_owner(|owner| owner.adopt(change.log, log, epoch, partition_settings(&settings))),
+                Err(error) => {
+                    let partition = change.log.partition;
+                    tracing::error!(topic = %change.topic, partition, %error, "the partition is offline");
+                }
+            }
+        }
+        (LogChangeKind::Reconfigure, Some(settings)) => {
+            driver.with_owner(|owner| owner.reconfigure(change.log, partition_settings(&settings)));
+            if let Some(log) = driver.with_owner(|owner| owner.log_of(change.log)) {
+                logs.configure(log, &settings);
+            }
+        }
+        (LogChangeKind::Delete, _) => {
+            if let Some(log) = driver.with_owner(|owner| owner.release(change.log))
+                && let Err(error) = logs.delete(log).await
+            {
+                let partition = change.log.partition;
+                tracing::error!(topic = %change.topic, partition, %error, "a deleted partition's files stay");
+            }
+        }
+        (LogChangeKind::Open(_) | LogChangeKind::Reconfigure, None) => {}
+    }
+}
+
+fn partition_settings(settings: &TopicSettings) -> PartitionSettings {
+    PartitionSettings {
+        min_insync_replicas: usize::try_from(settings.min_insync_replicas).unwrap_or(1),
+    }
+}

@@ -1,0 +1,255 @@
+//! The order of start and stop of the process. Start: host, directories and their lock, listeners bound, executors, then
+//! on each shard its storage, metadata, requests; connections last. Stop is the reverse: no new connections, what has
+//! begun is finished, logs are closed.
+
+mod lock;
+mod shard;
+
+use std::io::{self, Write};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ::shard::ids::ShardId;
+use ::shard::router::ShardMessage;
+use ::shard::runtime::executor::{Runtime, RuntimeOptions};
+use ::shard::runtime::mailbox::{MailboxLimits, mailboxes};
+use ::shard::runtime::net::{Acceptor, ListenOptions, Listener, doors};
+
+use self::lock::DirectoryLock;
+use self::shard::{Report, ShardInput, shard_main};
+use crate::config::settings::{ListenerSettings, Settings};
+use crate::exit::{Failure, Status};
+use crate::node::NodeMessage;
+use crate::shutdown::StopSignal;
+use crate::system::{HostReport, Verdict};
+
+/// A graceful stop takes at most this long; then the process ends as it is, and the next start recovers.
+const STOP_MAX: Duration = Duration::from_secs(10);
+
+/// Runs the broker until it is told to stop.
+///
+/// # Errors
+/// [`Failure`] with the exit status and a sentence.
+pub fn run(settings: Settings, stop: &flume::Receiver<StopSignal>) -> Result<(), Failure> {
+    let began = Instant::now();
+    let host = examine(&settings)?;
+    let mut settings = settings;
+    let dir = prepare_directory(&settings.log_dirs)?;
+    let _lock = DirectoryLock::take(&dir)?;
+    let listeners = bind(&mut settings)?;
+    let settings = Arc::new(settings);
+
+    let mut options = RuntimeOptions::on(host.cpus.clone());
+    options.pinned = host.pinned;
+    options.io_memory_bytes = usize::try_from(host.io_memory_bytes).unwrap_or(usize::MAX);
+    let shards =
+        u16::try_from(host.cpus.len()).map_err(|_| Failure::new(Status::Config, "more than 65535 shards"))?;
+    let (boxes, _gauges) = mailboxes::<ShardMessage<NodeMessage>>(shards, MailboxLimits::default());
+    let port = boxes
+        .first()
+        .map(::shard::runtime::mailbox::Mailbox::port)
+        .expect("at least one shard");
+    let (doors, shard_doors) = doors(shards);
+    let (report, reports) = flume::unbounded();
+    let gates = shard::gates(shards);
+    let inputs = boxes
+        .into_iter()
+        .zip(shard_doors)
+        .zip(gates)
+        .map(|((mailbox, door), gate)| ShardInput {
+            mailbox,
+            door,
+            gate,
+            settings: settings.clone(),
+            dir: dir.clone(),
+            cache_bytes: cache_bytes(&host, shards),
+            report: report.clone(),
+        })
+        .collect();
+    drop(report);
+    let runtime = Runtime::start(&options, inputs, shard_main).map_err(|e| {
+        Failure::new(
+            Status::System,
+            format!("{e}; see the host check with `penstock check`"),
+        )
+    })?;
+    for _ in 0..shards {
+        match reports.recv() {
+            Ok(Report::Ready) => {}
+            Ok(Report::Failed(failure)) => return Err(failure),
+            Err(_) => return Err(Failure::new(Status::Software, "a shard ended while starting")),
+        }
+    }
+    let acceptors = accept(listeners, &doors)?;
+    say_ready(&settings, &dir, &acceptors, shards, began.elapsed());
+    let outcome = wait(stop, &reports);
+    drop(acceptors);
+    drop(doors);
+    for shard in 0..shards {
+        let _ = port.send(ShardId(shard), ShardMessage::Node(NodeMessage::Stop));
+    }
+    finish(runtime, outcome)
+}
+
+fn examine(settings: &Settings) -> Result<HostReport, Failure> {
+    let host = HostReport::examine(settings.shards.map(usize::from));
+    for finding in host.troubles() {
+        match finding.verdict {
+            Verdict::Refuse => return Err(Failure::new(Status::System, finding.to_string())),
+            Verdict::Degraded => tracing::warn!("{finding}"),
+            Verdict::Ok => {}
+        }
+    }
+    Ok(host)
+}
+
+/// The one log directory, created and absolute. Several come with the storage issue.
+fn prepare_directory(dirs: &[std::path::PathBuf]) -> Result<std::path::PathBuf, Failure> {
+    let [dir] = dirs else {
+        let sentence = format!(
+            "log.dirs names {} directories; one is supported so far",
+            dirs.len()
+        );
+        return Err(Failure::new(Status::Config, sentence));
+    };
+    let shown = dir.display();
+    let refuse = |e: io::Error| {
+        let advice = "create it, or name another one with log.dirs";
+        Failure::new(
+            Status::Config,
+            format!("the log directory {shown} cannot be used: {e}; {advice}"),
+        )
+    };
+    std::fs::create_dir_all(dir).map_err(refuse)?;
+    std::fs::canonicalize(dir).map_err(refuse)
+}
+
+/// Binds every listener; what the kernel chose for port 0 is told to clients.
+fn bind(settings: &mut Settings) -> Result<Vec<Listener>, Failure> {
+    settings.listeners.iter_mut().map(bind_one).collect()
+}
+
+fn bind_one(listener: &mut ListenerSettings) -> Result<Listener, Failure> {
+    let shown = format!("{}://{}:{}", listener.name, listener.host, listener.port);
+    let host = if listener.host.is_empty() {
+        "0.0.0.0"
+    } else {
+        &listener.host
+    };
+    let addresses: Vec<SocketAddr> = (host, listener.port)
+        .to_socket_addrs()
+        .map_err(|e| {
+            Failure::new(
+                Status::Config,
+                format!("listener {shown} has no address: {e}; correct `listeners`"),
+            )
+        })?
+        .collect();
+    let address = addresses.first().ok_or_else(|| {
+        Failure::new(
+            Status::Config,
+            format!("listener {shown} has no address; correct `listeners`"),
+        )
+    })?;
+    let bound = Listener::bind(*address, &ListenOptions::default()).map_err(|e| {
+        let advice = match e.kind() {
+            io::ErrorKind::AddrInUse => {
+                "stop the process that has the port, or choose another one with `listeners`"
+            }
+            io::ErrorKind::PermissionDenied => "choose a port above 1023 with `listeners`",
+            _ => "correct `listeners`",
+        };
+        Failure::new(
+            Status::Unavailable,
+            format!("listener {shown} cannot be opened: {e}; {advice}"),
+        )
+    })?;
+    if listener.port == 0 {
+        listener.port = bound.local().port();
+    }
+    if listener.advertised.1 == 0 {
+        listener.advertised.1 = listener.port;
+    }
+    Ok(bound)
+}
+
+fn accept(listeners: Vec<Listener>, doors: &::shard::runtime::net::Doors) -> Result<Vec<Acceptor>, Failure> {
+    let start = |(index, listener)| {
+        Acceptor::start(listener, index, doors.clone()).map_err(|e| {
+            Failure::new(
+                Status::System,
+                format!("no thread for accepting connections: {e}"),
+            )
+        })
+    };
+    (0u16..).zip(listeners).map(start).collect()
+}
+
+/// A sixteenth of the memory for cached batches, at most 256 MiB in all, shared by the shards.
+fn cache_bytes(host: &HostReport, shards: u16) -> usize {
+    let all = (host.memory_bytes / 16).clamp(16 << 20, 256 << 20);
+    usize::try_from(all / u64::from(shards)).unwrap_or(usize::MAX)
+}
+
+/// The ready line: one line on standard output that scripts wait for.
+fn say_ready(settings: &Settings, dir: &Path, acceptors: &[Acceptor], shards: u16, took: Duration) {
+    let listeners: Vec<String> = settings
+        .listeners
+        .iter()
+        .zip(acceptors)
+        .map(|(listener, acceptor)| format!("{}://{}", listener.name, acceptor.local()))
+        .collect();
+    let admin = settings.admin.map_or_else(|| "off".to_owned(), |a| a.to_string());
+    let line = format!(
+        "penstock ready: listeners {} admin {admin} data {} shards {shards} ({} ms)",
+        listeners.join(","),
+        dir.display(),
+        took.as_millis()
+    );
+    // Standard output may be closed; that is no reason to stop.
+    let _ = writeln!(io::stdout().lock(), "{line}");
+}
+
+/// Why the broker stops.
+enum Outcome {
+    Asked,
+    Failed(Failure),
+}
+
+fn wait(stop: &flume::Receiver<StopSignal>, reports: &flume::Receiver<Report>) -> Outcome {
+    flume::Selector::new()
+        .recv(stop, |signal| {
+            tracing::info!(
+                signal = signal.map_or("none", |s| s.0),
+                "stopping: finishing what has begun"
+            );
+            Outcome::Asked
+        })
+        .recv(reports, |report| match report {
+            Ok(Report::Failed(failure)) => Outcome::Failed(failure),
+            _ => Outcome::Failed(Failure::new(Status::Software, "a shard ended by itself")),
+        })
+        .wait()
+}
+
+/// Waits for the shards to end, within bounds.
+fn finish(runtime: Runtime, outcome: Outcome) -> Result<(), Failure> {
+    let (ended, has_ended) = flume::bounded(1);
+    let waiter = std::thread::Builder::new().name("stop".into()).spawn(move || {
+        runtime.join();
+        let _ = ended.send(());
+    });
+    if waiter.is_err() || has_ended.recv_timeout(STOP_MAX).is_err() {
+        let sentence = format!(
+            "the shards did not stop within {} s; the next start recovers",
+            STOP_MAX.as_secs()
+        );
+        return Err(Failure::new(Status::Software, sentence));
+    }
+    match outcome {
+        Outcome::Asked => Ok(()),
+        Outcome::Failed(failure) => Err(failure),
+    }
+}
