@@ -1,11 +1,20 @@
 //! What can be wrong with bytes to decode or with a message to encode.
 
+use std::ops::Deref;
+
 use thiserror::Error;
 
 /// Bytes that are not what the message's version demands. Always the sender's fault; Kafka closes the connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+///
+/// One pointer wide: the thousands of places in generated code that pass it on stay small.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error(transparent)]
+pub struct DecodeError(Box<DecodeErrorParts>);
+
+/// The content of a [`DecodeError`], which dereferences to it.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{message} v{version}, byte {offset}: {fault}")]
-pub struct DecodeError {
+pub struct DecodeErrorParts {
     /// Name of the message, "?" below the level of messages.
     pub message: &'static str,
     /// Version in which it was decoded, -1 below the level of messages.
@@ -18,23 +27,30 @@ pub struct DecodeError {
 
 impl DecodeError {
     /// A fault at `offset`, not yet attributed to a message.
+    #[cold]
     pub fn new(fault: DecodeFault, offset: usize) -> Self {
-        Self {
+        Self(Box::new(DecodeErrorParts {
             message: "?",
             version: -1,
             offset,
             fault,
-        }
+        }))
     }
 
     /// The same error, attributed to a message.
     #[must_use]
-    pub fn within(self, message: &'static str, version: i16) -> Self {
-        Self {
-            message,
-            version,
-            ..self
-        }
+    pub fn within(mut self, message: &'static str, version: i16) -> Self {
+        self.0.message = message;
+        self.0.version = version;
+        self
+    }
+}
+
+impl Deref for DecodeError {
+    type Target = DecodeErrorParts;
+
+    fn deref(&self) -> &DecodeErrorParts {
+        &self.0
     }
 }
 

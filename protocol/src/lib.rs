@@ -6,6 +6,7 @@ pub mod compression;
 pub mod error;
 pub mod error_code;
 pub mod frame;
+pub mod framing;
 pub mod hash;
 pub mod header;
 pub mod message;

@@ -112,6 +112,14 @@ impl Reader {
         DecodeError::new(fault, self.pos)
     }
 
+    #[cold]
+    fn truncated(&self, needed: usize) -> DecodeError {
+        self.fault(DecodeFault::Truncated {
+            needed,
+            remaining: self.remaining(),
+        })
+    }
+
     /// The next `N` bytes.
     #[inline]
     pub(crate) fn fixed<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
@@ -120,10 +128,7 @@ impl Reader {
                 self.pos += N;
                 Ok(*chunk)
             }
-            None => Err(self.fault(DecodeFault::Truncated {
-                needed: N,
-                remaining: self.remaining(),
-            })),
+            None => Err(self.truncated(N)),
         }
     }
 
@@ -134,10 +139,7 @@ impl Reader {
     #[inline]
     pub fn take(&mut self, len: usize) -> Result<Bytes, DecodeError> {
         if len > self.remaining() {
-            return Err(self.fault(DecodeFault::Truncated {
-                needed: len,
-                remaining: self.remaining(),
-            }));
+            return Err(self.truncated(len));
         }
         let taken = self.buf.slice(self.pos..self.pos + len);
         self.pos += len;
@@ -150,10 +152,7 @@ impl Reader {
     /// [`DecodeFault::Truncated`] when fewer are left.
     pub fn skip(&mut self, len: usize) -> Result<(), DecodeError> {
         if len > self.remaining() {
-            return Err(self.fault(DecodeFault::Truncated {
-                needed: len,
-                remaining: self.remaining(),
-            }));
+            return Err(self.truncated(len));
         }
         self.pos += len;
         Ok(())

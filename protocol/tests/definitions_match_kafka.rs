@@ -1,6 +1,8 @@
 //! Compares our definitions, field by field, with the message JSON inside the jars of Apache Kafka 4.3.1: names, order,
 //! types, versions, nullability, tags, defaults, ignorability, valid and flexible versions, keys and listeners.
 
+#![allow(clippy::unwrap_used)] // helpers of tests
+
 mod common;
 
 use std::collections::BTreeMap;
@@ -203,7 +205,7 @@ fn parse(text: &str) -> Option<Versions> {
 
 /// A range as text, cut to the message's versions.
 fn show(versions: Option<Versions>) -> String {
-    versions.map_or("none".to_owned(), |v| format!("{}-{}", v.lo, v.hi))
+    versions.map_or_else(|| "none".to_owned(), |v| format!("{}-{}", v.lo, v.hi))
 }
 
 fn our_facts(message: &Message) -> Vec<Fact> {
@@ -286,7 +288,9 @@ fn their_fields(owner: &str, fields: &Value, outer: Versions, facts: &mut Vec<Fa
     for field in fields.as_array().into_iter().flatten() {
         let text = |key: &str| field.get(key).and_then(Value::as_str);
         // A tagged field may leave its versions out.
-        let versions = text("versions").or(text("taggedVersions")).and_then(parse);
+        let versions = text("versions")
+            .or_else(|| text("taggedVersions"))
+            .and_then(parse);
         let Some(versions) = versions.and_then(|v| v.intersect(outer)) else {
             continue;
         };

@@ -4,6 +4,8 @@
 mod emit;
 #[path = "../src/bin/protocol-gen/output.rs"]
 mod output;
+#[path = "../src/bin/protocol-gen/rust.rs"]
+mod rust;
 #[path = "../src/bin/protocol-gen/schema.rs"]
 #[allow(dead_code)]
 mod schema;
@@ -98,6 +100,6 @@ fn names_become_snake_case() {
         ("V3AndBelowTopics", "v3_and_below_topics"),
         ("SourceTopicRegex", "source_topic_regex"),
     ] {
-        assert_eq!(emit::snake_case(name), snake);
+        assert_eq!(rust::snake_case(name), snake);
     }
 }

@@ -52,7 +52,7 @@ fn check<Ours: Message, Theirs: TheirMessage + Encodable + Decodable>(
                         count
                             .faults
                             .entry(what)
-                            .or_insert(format!("{fill:?} {seed}: {why}"));
+                            .or_insert_with(|| format!("{fill:?} {seed}: {why}"));
                     }
                 }
             }

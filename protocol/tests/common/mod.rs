@@ -1,6 +1,7 @@
 //! Shared by the tests of this directory: our schema, Kafka's jars, and loud skipping.
 
 #![allow(dead_code, unreachable_pub)]
+#![allow(clippy::unwrap_used)] // helpers of tests
 
 #[path = "../../src/bin/protocol-gen/schema.rs"]
 pub mod schema;

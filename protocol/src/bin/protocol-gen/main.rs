@@ -3,6 +3,7 @@
 
 mod emit;
 mod output;
+mod rust;
 mod schema;
 
 use std::path::Path;
