@@ -11,6 +11,7 @@ use shard::fetch::session::FetchSessions;
 use shard::notify::Notify;
 use shard::router::Router;
 
+use crate::api::init_producer_id::ProducerIds;
 use crate::config::settings::Settings;
 use crate::control::{CONTROLLER_SHARD, CommandReply};
 use crate::observe::metrics::Metrics;
@@ -42,6 +43,8 @@ pub struct Broker<E: Env> {
     pub metrics: Rc<Metrics>,
     /// Fetch sessions opened by this shard's connections.
     pub sessions: RefCell<FetchSessions>,
+    /// Producer ids that this shard may give out.
+    pub producer_ids: ProducerIds,
     /// Compression contexts of this shard, large and reused.
     pub codecs: RefCell<CodecContexts>,
     view: RefCell<Rc<View>>,
@@ -63,6 +66,7 @@ impl<E: Env> Broker<E> {
             settings,
             metrics: Rc::default(),
             sessions: RefCell::new(FetchSessions::new(slots)),
+            producer_ids: ProducerIds::default(),
             codecs: RefCell::default(),
             view: RefCell::new(Rc::new(view)),
             viewed: Notify::new(),
@@ -97,6 +101,15 @@ impl<E: Env> Broker<E> {
         self.router
             .tell(CONTROLLER_SHARD, NodeMessage::Command(command, reply));
         answer.recv_async().await.ok()
+    }
+
+    /// Total and usable bytes of the log directory's file system; `None` when it does not say.
+    #[must_use]
+    pub fn log_dir_space(&self) -> Option<(i64, i64)> {
+        let dir = self.settings.log_dirs.first()?;
+        let stat = nix::sys::statvfs::statvfs(dir).ok()?;
+        let bytes = |blocks: u64| i64::try_from(blocks.saturating_mul(stat.fragment_size())).ok();
+        Some((bytes(stat.blocks())?, bytes(stat.blocks_available())?))
     }
 
     /// Ends when this shard knows at least this broker, so that clients can be answered.
