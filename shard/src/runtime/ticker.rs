@@ -95,7 +95,8 @@ fn run(alarm: &Alarm, watches: &mut [Watch], tick: Duration, epoch: Instant) {
         }
         idle_ticks = if work { 0 } else { idle_ticks + 1 };
         if idle_ticks < IDLE_TICKS_MAX {
-            thread::sleep(tick);
+            // Not a sleep: the end of the runtime ends it, and a stale unpark only makes one tick early.
+            thread::park_timeout(tick);
             continue;
         }
         // Announce the sleep, then look again: a task that became runnable before the announcement is seen here, one
@@ -108,7 +109,7 @@ fn run(alarm: &Alarm, watches: &mut [Watch], tick: Duration, epoch: Instant) {
                 thread::park();
             }
             // The shard has just been given its work; it gets a tick before it is suspected.
-            thread::sleep(tick);
+            thread::park_timeout(tick);
         }
         idle_ticks = 0;
     }
