@@ -64,6 +64,7 @@ pub(crate) fn child(test: &str) -> std::process::Output {
 /// As [`child`], for a test that must pass there.
 pub(crate) fn passes_in_child(test: &str) {
     let output = child(test);
+    print!("{}", String::from_utf8_lossy(&output.stdout));
     assert!(
         output.status.success(),
         "{}\n{}",
