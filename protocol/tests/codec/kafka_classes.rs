@@ -2,16 +2,15 @@
 //! internal topics included. Also compares what happens when a message is encoded in a version that lacks some of its
 //! fields: the same bytes, or an error on both sides.
 
-mod common;
-
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::codecs::codecs;
+use crate::common::wire::{FILLS, Fill, Rng, bytes_of};
+use crate::common::{generated_messages, jars, say, skip};
 use bytes::Bytes;
-use common::codec::codecs;
-use common::wire::{FILLS, Fill, Rng, bytes_of};
-use common::{generated_messages, jars, say, skip};
+use protocol::{ApiKey, ErrorCode, Uuid};
 
 /// A message in bytes, to be decoded in one version and encoded in another.
 struct Case {
@@ -56,7 +55,7 @@ fn cases() -> Vec<Case> {
 /// What Kafka's classes make of the cases, a line each; `Err` when they cannot be run.
 fn kafka_recodes(cases: &[Case]) -> Result<Vec<String>, String> {
     let libs = jars::directory()?;
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kafka_classes/Recode.java");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/codec/Recode.java");
     let mut java = Command::new("java")
         .arg("-cp")
         .arg(libs.join("*"))
@@ -120,4 +119,72 @@ fn every_message_is_the_same_to_kafkas_classes() {
     differences.truncate(20);
     assert!(differences.is_empty(), "{}", differences.join("\n"));
     assert!(same > 7_000 && refused > 100, "the comparison saw too little");
+}
+
+/// Error codes, header versions and the text of UUIDs.
+#[test]
+fn facts_outside_of_messages_are_kafkas() {
+    let libs = match jars::directory() {
+        Ok(libs) => libs,
+        Err(why) => return skip("facts_outside_of_messages_are_kafkas", &why),
+    };
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/codec/Facts.java");
+    let output = match Command::new("java")
+        .arg("-cp")
+        .arg(libs.join("*"))
+        .arg(source)
+        .output()
+    {
+        Ok(output) => output,
+        Err(why) => return skip("facts_outside_of_messages_are_kafkas", &why.to_string()),
+    };
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let text = String::from_utf8_lossy(&output.stdout);
+    let (mut errors, mut headers, mut uuids) = (0, 0, 0);
+    for line in text.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        match words.as_slice() {
+            ["error", code, name, retriable] => {
+                let code = ErrorCode(code.parse().unwrap());
+                assert_eq!(code.name(), Some(*name));
+                assert_eq!(code.is_retriable().to_string(), *retriable, "{name}");
+                errors += 1;
+            }
+            ["api", key, version, request, response, stable] => {
+                let api = ApiKey::from_i16(key.parse().unwrap()).unwrap();
+                let version = version.parse().unwrap();
+                assert_eq!(
+                    api.request_header_version(version).to_string(),
+                    *request,
+                    "{line}"
+                );
+                assert_eq!(
+                    api.response_header_version(version).to_string(),
+                    *response,
+                    "{line}"
+                );
+                // Produce is advertised from 0 and served from 3.
+                let stable = *stable == "true" && !(api == ApiKey::Produce && version < 3);
+                assert_eq!(api.versions().contains(&version), stable, "{line}");
+                headers += 1;
+            }
+            ["uuid", high, low, id] => {
+                let (high, low): (i64, i64) = (high.parse().unwrap(), low.parse().unwrap());
+                let uuid = Uuid::from_u128(u128::from(high as u64) << 64 | u128::from(low as u64));
+                assert_eq!(uuid.to_string(), *id);
+                assert_eq!(id.parse(), Ok(uuid));
+                uuids += 1;
+            }
+            _ => panic!("{line}"),
+        }
+    }
+    say(&format!(
+        "Kafka's classes: {errors} error codes, {headers} header versions, {uuids} UUIDs, all equal"
+    ));
+    assert_eq!(errors, ErrorCode::ALL.len());
+    assert!(headers > 250 && uuids == 64);
 }

@@ -1,12 +1,10 @@
 //! Properties of every message in every version: what is decoded is encoded to the same bytes and is equal when it comes
 //! back, defaults survive, unknown tagged fields change nothing, pieces of a vectored write join to the same bytes.
 
-mod common;
-
+use crate::codecs::codecs;
+use crate::common::generated_messages;
+use crate::common::wire::{Fill, Rng, bytes_of};
 use bytes::Bytes;
-use common::codec::codecs;
-use common::generated_messages;
-use common::wire::{Fill, Rng, bytes_of};
 use proptest::prelude::*;
 use protocol::messages::{FetchResponse, FetchResponsePartitionData, FetchableTopicResponse};
 use protocol::writer::SPLICE_BYTES_MIN;

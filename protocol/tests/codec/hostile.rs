@@ -2,70 +2,14 @@
 //! changed at any place, random. Decoding never panics, and never takes more memory than the frame's budget, measured by
 //! an allocator that counts.
 
-#![allow(unsafe_code)] // a global allocator can be written in no other way; it only counts and forwards
-
-mod common;
-
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
+use crate::allocator::peak_of;
+use crate::codecs::{Codec, codecs};
+use crate::common::schema::Message as Definition;
+use crate::common::wire::{Fill, Rng, bytes_of};
+use crate::common::{generated_messages, say};
 use bytes::Bytes;
-use common::codec::{Codec, codecs};
-use common::schema::Message as Definition;
-use common::wire::{Fill, Rng, bytes_of};
-use common::{generated_messages, say};
 use proptest::prelude::*;
 use protocol::{DecodeFault, DecodeLimits};
-
-struct Counting;
-
-thread_local! {
-    /// Bytes allocated by this thread and not freed, and the most there were.
-    static LIVE: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
-}
-
-fn grow(bytes: usize) {
-    LIVE.with(|live| {
-        let (now, peak) = live.get();
-        live.set((now + bytes, peak.max(now + bytes)));
-    });
-}
-
-fn shrink(bytes: usize) {
-    LIVE.with(|live| {
-        let (now, peak) = live.get();
-        live.set((now.saturating_sub(bytes), peak));
-    });
-}
-
-// SAFETY: every call is forwarded to the system allocator unchanged; the counters are plain cells without destructor.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        grow(layout.size());
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        shrink(layout.size());
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-/// The most that `work` had allocated at a time beyond what was there before.
-fn peak_of<T>(work: impl FnOnce() -> T) -> (T, usize) {
-    let before = LIVE.with(|live| {
-        let (now, _) = live.get();
-        live.set((now, now));
-        now
-    });
-    let result = work();
-    (result, LIVE.with(|live| live.get().1).saturating_sub(before))
-}
 
 /// Reference counts of a frame that is sliced for the first time, and the error.
 const SLACK_BYTES: usize = 256;
