@@ -1,6 +1,7 @@
 //! The Penstock process: configuration, listeners, the life of a request, one file per API, admin HTTP, command line.
 
 pub mod api;
+pub mod assembly;
 pub mod config;
 pub mod control;
 pub mod exit;

@@ -53,7 +53,7 @@ pub fn run(settings: Settings, stop: &flume::Receiver<StopSignal>) -> Result<(),
         .expect("at least one shard");
     let (doors, shard_doors) = doors(shards);
     let (report, reports) = flume::unbounded();
-    let gates = shard::gates(shards);
+    let gates = crate::assembly::gates(shards);
     let inputs = boxes
         .into_iter()
         .zip(shard_doors)
