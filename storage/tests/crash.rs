@@ -209,7 +209,7 @@ async fn check(store: &Store<SimDisk>, log: LogRef, mut sent: Sent, number: u8) 
         None => assert!(producers.is_empty()),
         Some((base, last, _, epoch, next)) => {
             assert_eq!(offsets.log_end, last.plus(1), "log {number}");
-            assert_eq!(store.latest_epoch(log), *epoch);
+            assert_eq!(store.newest_epoch(log), *epoch);
             assert_eq!(producers.len(), 1, "log {number}");
             assert_eq!(producers[0].last_sequence, next - 1, "log {number}");
             let again = batch(

@@ -1,38 +1,13 @@
-//! Questions about a log that memory answers: epochs, producers, aborted transactions, sizes.
+//! What memory knows of a log besides its batches: producers, aborted transactions, and what its leader tells it.
 
 use super::LogRef;
 use crate::disk::Disk;
-use crate::leader_epoch::EpochEnd;
 use crate::producer_state::ProducerView;
 use crate::segment::txn_index::AbortedTxn;
 use crate::store::Store;
 use crate::types::{LeaderEpoch, Offset};
 
 impl<D: Disk> Store<D> {
-    /// Where `epoch` ends (LE-1 to LE-3, see [`crate::leader_epoch::LeaderEpochs::end_offset_for`]); `None` for a closed log.
-    #[must_use]
-    pub fn epoch_end(&self, log: LogRef, epoch: LeaderEpoch) -> Option<EpochEnd> {
-        let log = self.log(log)?;
-        let state = log.state.borrow();
-        Some(state.epochs.end_offset_for(epoch, state.end))
-    }
-
-    /// The newest epoch of the log, `NONE` when there is none.
-    #[must_use]
-    pub fn latest_epoch(&self, log: LogRef) -> LeaderEpoch {
-        self.log(log)
-            .and_then(|log| log.state.borrow().epochs.latest())
-            .map_or(LeaderEpoch::NONE, |entry| entry.epoch)
-    }
-
-    /// The epoch that holds `offset`, `NONE` when unknown.
-    #[must_use]
-    pub fn epoch_of(&self, log: LogRef, offset: Offset) -> LeaderEpoch {
-        self.log(log)
-            .and_then(|log| log.state.borrow().epochs.epoch_for(offset))
-            .unwrap_or(LeaderEpoch::NONE)
-    }
-
     /// A leader takes over with `epoch` at the log's end (KIP-101). Durable with the next checkpoint of the epochs, or with
     /// the first batch of the epoch.
     pub fn assign_epoch(&self, log: LogRef, epoch: LeaderEpoch) {
