@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use shard::budget::{Budget, BudgetLimits};
 use shard::driver::OwnerDriver;
 use shard::env::Env;
 use shard::image::MetadataImage;
@@ -105,6 +106,7 @@ pub fn start<E: Env, L: LogsIo>(
     env: &E,
     mailbox: Mailbox<ShardMessage<NodeMessage>>,
     settings: Arc<Settings>,
+    memory: BudgetLimits,
     logs: &L,
     on_failure: impl FnOnce(StorageError) + 'static,
 ) -> Shard<E, L> {
@@ -117,7 +119,15 @@ pub fn start<E: Env, L: LogsIo>(
         Arc::new(settings.fixed.clone()),
     );
     let owner = Owner::new(settings.node_id, logs.clone());
-    let broker = Rc::new(Broker::new(env.clone(), router.clone(), settings, nothing));
+    let budget = Budget::new(memory);
+    env.spawn(budget.clone().collect_returns());
+    let broker = Rc::new(Broker::new(
+        env.clone(),
+        router.clone(),
+        settings,
+        budget,
+        nothing,
+    ));
     let driver = OwnerDriver::new(env.clone(), owner, logs.clone(), router);
     driver.start(on_failure);
 

@@ -7,6 +7,7 @@ pub mod control;
 pub mod exit;
 pub mod features;
 pub mod listener;
+pub mod memory;
 pub mod node;
 pub mod observe;
 pub mod publish;

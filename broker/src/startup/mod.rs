@@ -21,6 +21,7 @@ use self::lock::DirectoryLock;
 use self::shard::{Report, ShardInput, shard_main};
 use crate::config::settings::{ListenerSettings, Settings};
 use crate::exit::{Failure, Status};
+use crate::memory;
 use crate::node::NodeMessage;
 use crate::shutdown::StopSignal;
 use crate::system::{HostReport, Verdict};
@@ -54,6 +55,11 @@ pub fn run(settings: Settings, stop: &flume::Receiver<StopSignal>) -> Result<(),
     let (doors, shard_doors) = doors(shards);
     let (report, reports) = flume::unbounded();
     let gates = crate::assembly::gates(shards);
+    let configured = settings
+        .fixed
+        .get("penstock.memory.bytes")
+        .and_then(|text| text.parse().ok());
+    let memory = memory::divide(host.memory_bytes, configured, shards, settings.request_bytes_max);
     let inputs = boxes
         .into_iter()
         .zip(shard_doors)
@@ -64,7 +70,7 @@ pub fn run(settings: Settings, stop: &flume::Receiver<StopSignal>) -> Result<(),
             gate,
             settings: settings.clone(),
             dir: dir.clone(),
-            cache_bytes: cache_bytes(&host, shards),
+            memory,
             report: report.clone(),
         })
         .collect();
@@ -185,12 +191,6 @@ fn accept(listeners: Vec<Listener>, doors: &::shard::runtime::net::Doors) -> Res
         })
     };
     (0u16..).zip(listeners).map(start).collect()
-}
-
-/// A sixteenth of the memory for cached batches, at most 256 MiB in all, shared by the shards.
-fn cache_bytes(host: &HostReport, shards: u16) -> usize {
-    let all = (host.memory_bytes / 16).clamp(16 << 20, 256 << 20);
-    usize::try_from(all / u64::from(shards)).unwrap_or(usize::MAX)
 }
 
 /// The ready line: one line on standard output that scripts wait for.

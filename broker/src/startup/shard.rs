@@ -15,6 +15,7 @@ use storage::store::StoreOptions;
 use crate::assembly::{self, Gate, open_store, serve_connections, start_housekeeping, storage_failed};
 use crate::config::settings::Settings;
 use crate::exit::{Failure, Status};
+use crate::memory::ShardMemory;
 use crate::node::NodeMessage;
 
 /// What a shard is given before it is on its core.
@@ -24,7 +25,7 @@ pub(super) struct ShardInput {
     pub(super) gate: Gate,
     pub(super) settings: Arc<Settings>,
     pub(super) dir: PathBuf,
-    pub(super) cache_bytes: usize,
+    pub(super) memory: ShardMemory,
     pub(super) report: flume::Sender<Report>,
 }
 
@@ -51,20 +52,22 @@ async fn live(env: RuntimeEnv, input: ShardInput) -> Result<(), Failure> {
         gate,
         settings,
         dir,
-        cache_bytes,
+        memory,
         report,
     } = input;
     let disk = DirectDisk::open(dir.clone())
         .await
         .map_err(|e| Failure::new(Status::Config, format!("{e}")))?;
     let options = StoreOptions {
-        cache_bytes,
+        cache_bytes: memory.cache_bytes,
+        staged_bytes_max: memory.write_bytes,
+        unwritten_bytes_max: memory.write_bytes,
         ..StoreOptions::default()
     };
     let store = open_store(disk, &dir, env.shard().0, gate, options).await?;
     let logs = StoreLogs::new(store.clone());
     let failed = report.clone();
-    let shard = assembly::start(&env, mailbox, settings, &logs, move |error| {
+    let shard = assembly::start(&env, mailbox, settings, memory.limits, &logs, move |error| {
         let _ = failed.send(Report::Failed(storage_failed(&error)));
     });
     start_housekeeping(&env, store.clone());
