@@ -6,7 +6,7 @@ mod lock;
 mod shard;
 
 use std::io::{self, Write};
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,6 +19,7 @@ use ::shard::runtime::net::{Acceptor, ListenOptions, Listener, doors};
 
 use self::lock::DirectoryLock;
 use self::shard::{Report, ShardInput, shard_main};
+use crate::config::resolve::prefer_ipv4;
 use crate::config::settings::{ListenerSettings, Settings};
 use crate::exit::{Failure, Status};
 use crate::memory;
@@ -134,32 +135,30 @@ fn prepare_directory(dirs: &[std::path::PathBuf]) -> Result<std::path::PathBuf, 
 
 /// Binds every listener; what the kernel chose for port 0 is told to clients.
 fn bind(settings: &mut Settings) -> Result<Vec<Listener>, Failure> {
-    settings.listeners.iter_mut().map(bind_one).collect()
+    let options = ListenOptions {
+        backlog: settings.listen_backlog,
+        receive_buffer_bytes: settings.receive_buffer_bytes,
+        send_buffer_bytes: settings.send_buffer_bytes,
+    };
+    let bind = |listener| bind_one(listener, &options);
+    settings.listeners.iter_mut().map(bind).collect()
 }
 
-fn bind_one(listener: &mut ListenerSettings) -> Result<Listener, Failure> {
+fn bind_one(listener: &mut ListenerSettings, options: &ListenOptions) -> Result<Listener, Failure> {
     let shown = format!("{}://{}:{}", listener.name, listener.host, listener.port);
-    let host = if listener.host.is_empty() {
-        "0.0.0.0"
-    } else {
-        &listener.host
+    let no_address = |why: String| {
+        let sentence = format!("listener {shown} has no address{why}; correct `listeners`");
+        Failure::new(Status::Config, sentence)
     };
-    let addresses: Vec<SocketAddr> = (host, listener.port)
-        .to_socket_addrs()
-        .map_err(|e| {
-            Failure::new(
-                Status::Config,
-                format!("listener {shown} has no address: {e}; correct `listeners`"),
-            )
-        })?
-        .collect();
-    let address = addresses.first().ok_or_else(|| {
-        Failure::new(
-            Status::Config,
-            format!("listener {shown} has no address; correct `listeners`"),
-        )
-    })?;
-    let bound = Listener::bind(*address, &ListenOptions::default()).map_err(|e| {
+    // As Java: no host is every address, of both families where the host has both.
+    let address = if listener.host.is_empty() {
+        any_address(listener.port)
+    } else {
+        let found = (listener.host.as_str(), listener.port).to_socket_addrs();
+        prefer_ipv4(found.map_err(|e| no_address(format!(": {e}")))?)
+            .ok_or_else(|| no_address(String::new()))?
+    };
+    let bound = Listener::bind(address, options).map_err(|e| {
         let advice = match e.kind() {
             io::ErrorKind::AddrInUse => {
                 "stop the process that has the port, or choose another one with `listeners`"
@@ -179,6 +178,16 @@ fn bind_one(listener: &mut ListenerSettings) -> Result<Listener, Failure> {
         listener.advertised.1 = listener.port;
     }
     Ok(bound)
+}
+
+/// `[::]`, which takes IPv4 as well; `0.0.0.0` on a host without IPv6.
+fn any_address(port: u16) -> SocketAddr {
+    let has_ipv6 = std::net::UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok();
+    if has_ipv6 {
+        (Ipv6Addr::UNSPECIFIED, port).into()
+    } else {
+        (Ipv4Addr::UNSPECIFIED, port).into()
+    }
 }
 
 fn accept(listeners: Vec<Listener>, doors: &::shard::runtime::net::Doors) -> Result<Vec<Acceptor>, Failure> {
