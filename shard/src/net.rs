@@ -36,13 +36,13 @@ pub trait ByteReader: 'static {
     /// charged it to a budget) first.
     ///
     /// # Errors
-    /// `InvalidInput` without spare capacity; `TimedOut` after the deadline; otherwise the socket's error. Every error
-    /// ends the connection: the half must not be used again.
+    /// `InvalidInput` without spare capacity; `TimedOut` when it has waited beyond the deadline: nothing is lost, the
+    /// deadline is cleared, and the caller closes the connection or reads on. Every other error ends the connection.
     async fn read(&mut self, buf: &mut BytesMut) -> io::Result<usize>;
 
-    /// The instant after which the connection fails with `TimedOut` if a read is waiting, or `None` for no limit. It is kept
-    /// until it is replaced; it is met late by at most [`DEADLINE_SWEEP_MS`]. A caller sets it when a frame begins
-    /// (progress) and when no request is open (idle).
+    /// The instant after which a waiting read ends with `TimedOut`, or `None` for no limit. It is kept until it is met or
+    /// replaced, and met late by at most [`DEADLINE_SWEEP_MS`]. A caller sets it once when a frame begins (not at
+    /// each read, or a byte a second keeps a frame open for ever) and when no request is open (idle).
     fn set_deadline(&mut self, at: Option<Instant>);
 }
 
@@ -52,7 +52,8 @@ pub trait ByteWriter: 'static {
     /// they charge is given back while a slow reader still holds up the rest.
     ///
     /// # Errors
-    /// `TimedOut` after the deadline; otherwise the socket's error. Every error ends the connection.
+    /// `TimedOut` when it has waited for room beyond the deadline: `chunks` then holds exactly what was not sent. Every
+    /// other error ends the connection.
     async fn write_all(&mut self, chunks: &mut VecDeque<Bytes>) -> io::Result<()>;
 
     /// As [`ByteReader::set_deadline`], for a write that waits for room in the socket's buffer.

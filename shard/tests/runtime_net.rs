@@ -260,6 +260,46 @@ fn a_deadline_that_passes_while_nobody_waits_harms_nothing() {
     });
 }
 
+/// A wait that has timed out loses nothing: what comes later is read, what was not sent can be sent.
+#[test]
+fn a_connection_can_go_on_after_a_timeout() {
+    let serve = |env: RuntimeEnv, stream: TcpStream| async move {
+        let (mut reader, mut writer) = stream.split();
+        let soon = |ms| Some(env.now().after(Duration::from_millis(ms)));
+        let mut buf = BytesMut::with_capacity(100);
+        reader.set_deadline(soon(1));
+        assert_eq!(
+            reader.read(&mut buf).await.unwrap_err().kind(),
+            ErrorKind::TimedOut
+        );
+        // The deadline has been met once and is gone.
+        assert_eq!(reader.read(&mut buf).await.unwrap(), 4);
+        assert_eq!(&buf[..], b"late");
+        let mut chunks: VecDeque<_> = (0..200_u8).map(|i| Bytes::from(vec![i; 64 << 10])).collect();
+        writer.set_deadline(soon(1));
+        assert_eq!(
+            writer.write_all(&mut chunks).await.unwrap_err().kind(),
+            ErrorKind::TimedOut
+        );
+        writer.write_all(&mut chunks).await.unwrap();
+        writer.shutdown();
+    };
+    serve_with(1, serve, |addr| {
+        let mut client = Client::connect(addr).unwrap();
+        thread::sleep(Duration::from_millis(800));
+        client.write_all(b"late").unwrap();
+        thread::sleep(Duration::from_millis(1200));
+        let mut received = Vec::new();
+        client.read_to_end(&mut received).unwrap();
+        assert_eq!(received.len(), 200 * (64 << 10));
+        let whole = received
+            .chunks(64 << 10)
+            .zip(0_u8..)
+            .all(|(chunk, i)| chunk.iter().all(|b| *b == i));
+        assert!(whole, "every byte once and in order");
+    });
+}
+
 #[test]
 fn abort_ends_a_waiting_read_of_the_other_half() {
     let serve = |env: RuntimeEnv, stream: TcpStream| async move {

@@ -11,7 +11,7 @@ use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, RawFd};
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -106,7 +106,6 @@ impl Net {
                 stream: RefCell::new(stream),
                 read: Deadline::default(),
                 write: Deadline::default(),
-                expired: Cell::new(false),
                 net: self.0.clone(),
                 key: entry.key(),
                 _seat: seat,
@@ -121,7 +120,7 @@ impl Net {
     }
 }
 
-/// Fails the connections whose deadline has passed while they waited. Ends when the shard has no connection: an idle shard
+/// Ends the waits whose deadline has passed. Ends when the shard has no connection: an idle shard
 /// has no timer.
 async fn sweep(net: Rc<NetInner>) {
     loop {
@@ -133,11 +132,8 @@ async fn sweep(net: Rc<NetInner>) {
         let now = net.env.now();
         for (_, socket) in &*net.watches.borrow() {
             let Some(socket) = socket.upgrade() else { continue };
-            if socket.read.passed(now) || socket.write.passed(now) {
-                socket.expired.set(true);
-                // Both waiting halves are woken by it and find `expired`.
-                let _ = socket.sockref().shutdown(Shutdown::Both);
-            }
+            socket.read.expire(now);
+            socket.write.expire(now);
         }
     }
 }
@@ -148,8 +144,6 @@ struct Socket {
     stream: RefCell<glommio::net::TcpStream>,
     read: Deadline,
     write: Deadline,
-    /// Whether the sweep has ended it.
-    expired: Cell<bool>,
     net: Rc<NetInner>,
     key: usize,
     _seat: Option<Seat>,
@@ -159,12 +153,43 @@ struct Socket {
 #[derive(Default)]
 struct Deadline {
     at: Cell<Option<Instant>>,
-    waiting: Cell<bool>,
+    /// Whoever waits for the socket.
+    waiter: RefCell<Option<Waker>>,
+    expired: Cell<bool>,
 }
 
 impl Deadline {
-    fn passed(&self, now: Instant) -> bool {
-        self.waiting.get() && self.at.get().is_some_and(|at| at <= now)
+    fn set(&self, at: Option<Instant>) {
+        self.at.set(at);
+        self.expired.set(false);
+    }
+
+    /// Ends the wait if it has lasted too long.
+    fn expire(&self, now: Instant) {
+        if self.at.get().is_some_and(|at| at <= now)
+            && let Some(waiter) = self.waiter.take()
+        {
+            self.expired.set(true);
+            waiter.wake();
+        }
+    }
+
+    /// Notes who waits, or that nobody does; a wait that has expired ends with an error, and its deadline with it.
+    fn watch<T>(&self, cx: &Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if polled.is_ready() {
+            self.waiter.take();
+            return polled;
+        }
+        if self.expired.replace(false) {
+            self.at.set(None);
+            let error = io::Error::new(io::ErrorKind::TimedOut, "the connection made no progress in time");
+            return Poll::Ready(Err(error));
+        }
+        let mut waiter = self.waiter.borrow_mut();
+        if !waiter.as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
+            *waiter = Some(cx.waker().clone());
+        }
+        Poll::Pending
     }
 }
 
@@ -180,17 +205,6 @@ impl Socket {
     /// The socket for calls that glommio does not have.
     fn sockref(&self) -> SockRef<'_> {
         SockRef::from(self)
-    }
-
-    /// What the caller is told of an error or an end of the stream that the sweep has brought about.
-    fn check_expired(&self) -> io::Result<()> {
-        if self.expired.get() {
-            return Err(io::Error::new(
-                io::ErrorKind::TimedOut,
-                "the connection made no progress in time",
-            ));
-        }
-        Ok(())
     }
 
     /// Receives into the spare capacity of `buf`.
@@ -282,16 +296,11 @@ impl ByteReader for TcpReader {
                 "the buffer has no spare capacity",
             ));
         }
-        let read = poll_fn(|cx| self.poll_read(cx, buf)).await;
-        // An end that the sweep has forced looks like the peer's.
-        if !matches!(read, Ok(1..)) {
-            self.socket.check_expired()?;
-        }
-        read
+        poll_fn(|cx| self.poll_read(cx, buf)).await
     }
 
     fn set_deadline(&mut self, at: Option<Instant>) {
-        self.socket.read.at.set(at);
+        self.socket.read.set(at);
     }
 }
 
@@ -330,8 +339,7 @@ impl TcpReader {
         FIRST_READ.with_borrow_mut(|space| {
             let space = &mut space[..length];
             let polled = Pin::new(&mut *self.socket.stream.borrow_mut()).poll_read(cx, space);
-            self.socket.read.waiting.set(polled.is_pending());
-            let received = ready!(polled)?;
+            let received = ready!(self.socket.read.watch(cx, polled))?;
             buf.extend_from_slice(&space[..received]);
             Poll::Ready(Ok(received))
         })
@@ -349,10 +357,7 @@ impl ByteWriter for TcpWriter {
             let sent = match self.socket.send(chunks) {
                 Ok(sent) => sent,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.wait_and_send(&chunks[0]).await?,
-                Err(e) => {
-                    self.socket.check_expired()?;
-                    return Err(e);
-                }
+                Err(e) => return Err(e),
             };
             drop_front(chunks, sent);
         }
@@ -360,7 +365,7 @@ impl ByteWriter for TcpWriter {
     }
 
     fn set_deadline(&mut self, at: Option<Instant>) {
-        self.socket.write.at.set(at);
+        self.socket.write.set(at);
     }
 
     fn shutdown(&mut self) {
@@ -376,16 +381,11 @@ impl ByteWriter for TcpWriter {
 impl TcpWriter {
     /// Waits until the socket has room and sends from `chunk`: glommio's write is what waits.
     async fn wait_and_send(&self, chunk: &Bytes) -> io::Result<usize> {
-        let written = poll_fn(|cx| {
+        poll_fn(|cx| {
             let polled = Pin::new(&mut *self.socket.stream.borrow_mut()).poll_write(cx, chunk);
-            self.socket.write.waiting.set(polled.is_pending());
-            polled
+            self.socket.write.watch(cx, polled)
         })
-        .await;
-        if written.is_err() {
-            self.socket.check_expired()?;
-        }
-        written
+        .await
     }
 }
 
