@@ -116,6 +116,7 @@ impl<M: Send + 'static> Mailbox<M> {
             shard: self.shard,
             remote: self.receiver.clone().into_stream(),
             receiver: self.receiver,
+            waits: false,
             local,
             local_next: false,
             node: self.node,
@@ -248,6 +249,8 @@ pub struct Inbox<M: Send + 'static> {
     shard: ShardId,
     remote: flume::r#async::RecvStream<'static, Batch<M>>,
     receiver: flume::Receiver<Batch<M>>,
+    /// Whether `remote` has registered for the next message.
+    waits: bool,
     local: Rc<Local<M>>,
     /// Which of the two queues is looked at first: they take turns, so that neither starves.
     local_next: bool,
@@ -262,39 +265,49 @@ impl<M: Send + 'static> Inbox<M> {
 
     /// The next batch if one is there.
     pub fn try_recv(&mut self) -> Option<Batch<M>> {
+        if self.waits {
+            // Taking a message past a future that waits for one loses wake-ups: flume 0.12 looks at its queue and then
+            // registers again, and a message sent in between wakes nobody. A new future has nothing registered.
+            self.remote = self.receiver.clone().into_stream();
+            self.waits = false;
+        }
         self.local_next = !self.local_next;
-        let batch = if self.local_next {
+        if self.local_next {
             self.local_batch().or_else(|| self.receiver.try_recv().ok())
         } else {
             self.receiver.try_recv().ok().or_else(|| self.local_batch())
-        }?;
-        self.node
-            .lanes
-            .lane(batch.from, self.shard)
-            .left(batch.messages.len(), self.node.limits.lane_requests_max);
-        Some(batch)
+        }
+        .map(|batch| self.taken(batch))
     }
 
     fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Batch<M>> {
-        if let Some(batch) = self.try_recv() {
-            return Poll::Ready(batch);
-        }
+        self.local_next = !self.local_next;
+        if self.local_next
+            && let Some(batch) = self.local_batch()
         {
-            let mut waker = self.local.waker.borrow_mut();
-            if !waker.as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
-                *waker = Some(cx.waker().clone());
-            }
+            return Poll::Ready(self.taken(batch));
         }
-        // Registers for the next remote batch, or takes one that came in since.
-        match Pin::new(&mut self.remote).poll_next(cx) {
-            Poll::Ready(Some(batch)) => {
-                let lane = self.node.lanes.lane(batch.from, self.shard);
-                lane.left(batch.messages.len(), self.node.limits.lane_requests_max);
-                Poll::Ready(batch)
-            }
-            // This shard's own `Node` holds a sender, so the channel cannot end while it is read.
-            Poll::Ready(None) | Poll::Pending => Poll::Pending,
+        // This shard's own `Node` holds a sender, so the channel cannot end while it is read.
+        if let Poll::Ready(Some(batch)) = Pin::new(&mut self.remote).poll_next(cx) {
+            self.waits = false;
+            return Poll::Ready(self.taken(batch));
         }
+        self.waits = true;
+        if let Some(batch) = self.local_batch() {
+            return Poll::Ready(self.taken(batch));
+        }
+        let mut waker = self.local.waker.borrow_mut();
+        if !waker.as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
+            *waker = Some(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+
+    /// Gives the lane of `batch` its room back.
+    fn taken(&self, batch: Batch<M>) -> Batch<M> {
+        let lane = self.node.lanes.lane(batch.from, self.shard);
+        lane.left(batch.messages.len(), self.node.limits.lane_requests_max);
+        batch
     }
 
     fn local_batch(&self) -> Option<Batch<M>> {
