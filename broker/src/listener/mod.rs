@@ -1,4 +1,3 @@
 //! Sockets: connections and what they owe their clients.
 
 pub mod connection;
-mod intake;

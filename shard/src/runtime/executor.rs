@@ -18,7 +18,6 @@ use glommio::{
 };
 
 use super::fatal::{panic_message, stop_process};
-use super::histogram::{Histogram, HistogramImage};
 use super::pulse::{Meter, Place, Pulse, PulseImage, STALL_MIN, tracked};
 use super::ticker::{Alarm, Ticker};
 use crate::env::{Env, Instant, WallMs};
@@ -107,10 +106,9 @@ impl Runtime {
         assert!(inputs.len() <= options.cpus.len(), "every shard has a CPU");
         let epoch = std::time::Instant::now();
         let alarm = Arc::new(Alarm::default());
-        let late = Arc::new(Histogram::default());
         let pulses: Vec<_> = (0..)
             .zip(&inputs)
-            .map(|(shard, _)| Arc::new(Pulse::new(ShardId(shard), alarm.clone(), epoch)))
+            .map(|(shard, _)| Arc::new(Pulse::new(ShardId(shard), alarm.clone())))
             .collect();
         let (started_tx, started_rx) = flume::bounded(inputs.len());
         let mut threads = Vec::with_capacity(inputs.len());
@@ -134,18 +132,14 @@ impl Runtime {
                 .recv()
                 .expect("a shard's thread reports before it ends")?;
         }
-        let ticker =
-            Ticker::start(alarm, pulses.clone(), options.tick, late.clone()).map_err(|e| StartError {
-                shard: ShardId(0),
-                cpu: 0,
-                reason: format!("its ticker: {e}"),
-            })?;
+        let ticker = Ticker::start(alarm, pulses.clone(), options.tick, epoch).map_err(|e| StartError {
+            shard: ShardId(0),
+            cpu: 0,
+            reason: format!("its ticker: {e}"),
+        })?;
         Ok(Self {
             threads,
-            pulses: PulseReader {
-                pulses: pulses.into(),
-                late,
-            },
+            pulses: PulseReader(pulses.into()),
             ticker,
         })
     }
@@ -168,28 +162,19 @@ impl Runtime {
 
 /// Reads the stall report of each shard from any thread.
 #[derive(Clone)]
-pub struct PulseReader {
-    pulses: Arc<[Arc<Pulse>]>,
-    late: Arc<Histogram>,
-}
+pub struct PulseReader(Arc<[Arc<Pulse>]>);
 
 impl PulseReader {
     /// One report per shard.
     #[must_use]
     pub fn read(&self) -> Vec<PulseImage> {
-        self.pulses.iter().map(|pulse| pulse.read()).collect()
-    }
-
-    /// How late the ticker came round: what the host adds to the longest sleep on work.
-    #[must_use]
-    pub fn ticker_late(&self) -> HistogramImage {
-        self.late.read()
+        self.0.iter().map(|pulse| pulse.read()).collect()
     }
 
     /// The kernel's thread id of each shard, for `/proc/self/task`.
     #[must_use]
     pub fn thread_ids(&self) -> Vec<i32> {
-        self.pulses
+        self.0
             .iter()
             .map(|pulse| pulse.thread_id.load(Ordering::Relaxed))
             .collect()
