@@ -4,6 +4,7 @@
 pub mod clients;
 pub mod compare;
 pub mod error;
+pub mod hostile;
 pub mod kafka;
 pub mod kill;
 pub mod process;

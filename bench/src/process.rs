@@ -303,6 +303,21 @@ pub fn free_port() -> Result<u16> {
     Ok(listener.local_addr().doing("looking for a free port")?.port())
 }
 
+/// A free port whose successor is free too: Kafka's controller takes the next one.
+///
+/// # Errors
+/// The system has none.
+pub fn free_port_pair() -> Result<u16> {
+    for _ in 0..100 {
+        let port = free_port()?;
+        let next = port.checked_add(1);
+        if next.is_some_and(|next| TcpListener::bind((Ipv4Addr::LOCALHOST, next)).is_ok()) {
+            return Ok(port);
+        }
+    }
+    failed("no two free ports beside each other in 100 tries")
+}
+
 /// The `penstock` binary: `PENSTOCK_BIN`, or what cargo builds (once a process; cargo itself skips what is fresh).
 ///
 /// # Errors

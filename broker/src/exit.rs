@@ -2,6 +2,8 @@
 //! a broken disk.
 
 use std::fmt;
+use std::io::{self, Write};
+use std::process::ExitCode;
 
 /// An exit status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +42,15 @@ impl Failure {
             sentence: sentence.into(),
         }
     }
+}
+
+/// Says why the process ends, as one line on standard error, and with which status. The line is no log event: it comes
+/// whatever the log's filter and form.
+#[must_use]
+pub fn end(failure: &Failure) -> ExitCode {
+    // Standard error may be closed; the status says it then.
+    let _ = writeln!(io::stderr().lock(), "penstock: {failure}");
+    ExitCode::from(failure.status as u8)
 }
 
 impl fmt::Display for Failure {

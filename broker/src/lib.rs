@@ -1,11 +1,14 @@
 //! The Penstock process: configuration, listeners, the life of a request, one file per API, admin HTTP, command line.
 
 pub mod api;
+pub mod assembly;
+pub mod cli;
 pub mod config;
 pub mod control;
 pub mod exit;
 pub mod features;
 pub mod listener;
+pub mod memory;
 pub mod node;
 pub mod observe;
 pub mod publish;

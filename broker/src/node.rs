@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use protocol::compression::CodecContexts;
+use shard::budget::Budget;
 use shard::controller::{ControllerCommand, ControllerResponse};
 use shard::env::Env;
 use shard::fetch::session::FetchSessions;
@@ -39,6 +40,8 @@ pub struct Broker<E: Env> {
     pub router: Router<NodeMessage>,
     /// The process's settings.
     pub settings: Arc<Settings>,
+    /// This shard's memory.
+    pub budget: Budget,
     /// This shard's counters.
     pub metrics: Rc<Metrics>,
     /// Fetch sessions opened by this shard's connections.
@@ -56,7 +59,13 @@ pub struct Broker<E: Env> {
 impl<E: Env> Broker<E> {
     /// The broker on the shard of `router`, which knows the metadata of `view` so far.
     #[must_use]
-    pub fn new(env: E, router: Router<NodeMessage>, settings: Arc<Settings>, view: View) -> Self {
+    pub fn new(
+        env: E,
+        router: Router<NodeMessage>,
+        settings: Arc<Settings>,
+        budget: Budget,
+        view: View,
+    ) -> Self {
         let slots = settings
             .fetch_session_slots
             .div_ceil(usize::from(router.shards()));
@@ -64,6 +73,7 @@ impl<E: Env> Broker<E> {
             env,
             router,
             settings,
+            budget,
             metrics: Rc::default(),
             sessions: RefCell::new(FetchSessions::new(slots)),
             producer_ids: ProducerIds::default(),

@@ -1,5 +1,7 @@
 //! The Kafka wire protocol: frames, headers, messages, record batches, compression. No I/O, no clock, no `unsafe`, and
 //! no allocation from a length that was not checked.
+//!
+//! [`messages`] is generated from `protocol/schema/*.msg`; the notation is described in `src/bin/protocol-gen/schema.rs`.
 
 pub mod api;
 pub mod compression;

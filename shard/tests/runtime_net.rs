@@ -1,6 +1,6 @@
 //! Sockets of a shard against plain blocking sockets of a test thread.
 #![cfg(feature = "runtime")]
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stdout)] // a test says what it measured
 
 mod support;
 

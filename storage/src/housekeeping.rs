@@ -29,7 +29,6 @@ impl<D: Disk> Store<D> {
         let Some(log) = self.logs.borrow_mut().next_dirty() else {
             return Ok(());
         };
-        self.write_epochs(&log).await?;
         self.flush_log(&log, FlushTo::FullBlocks).await
     }
 
@@ -72,13 +71,12 @@ impl<D: Disk> Store<D> {
                 continue;
             };
             while log.state.borrow().cursor.written() < to {
-                let changed = self.moved.next();
                 self.flush_log(&log, FlushTo::FullBlocks).await?;
                 if log.state.borrow().cursor.written() < to {
                     self.flush_log(&log, FlushTo::End).await?;
                 }
                 if log.state.borrow().cursor.written() < to {
-                    changed.await; // a commit is carrying these bytes to the segment right now
+                    self.moved.next().await; // a commit is carrying these bytes to the segment right now
                 }
                 self.check_online()?;
             }
@@ -127,7 +125,6 @@ impl<D: Disk> Store<D> {
     /// Brings one log to rest: all bytes in the segments, the active one cut and synced, small files written.
     async fn close_files(&self, log: &Rc<Log<D>>) -> Result<(), StorageError> {
         self.flush_log(log, FlushTo::End).await?;
-        self.write_epochs(log).await?;
         let (file, size, files) = {
             let mut state = log.state.borrow_mut();
             assert_eq!(
@@ -160,7 +157,7 @@ impl<D: Disk> Store<D> {
 }
 
 impl<D: Disk> crate::journal::writer::Journal<D> {
-    /// Removes the journal files after a clean stop; nothing in them is needed.
+    /// Removes the journal files after a clean stop, the oldest first; nothing in them is needed.
     pub(crate) async fn remove(&self) -> Result<(), crate::disk::DiskError> {
         for file in self.take_files() {
             let path = file.path().to_owned();
@@ -168,7 +165,8 @@ impl<D: Disk> crate::journal::writer::Journal<D> {
                 file.file.close().await?;
             }
             self.disk().remove_file(&path).await?;
+            self.disk().sync_dir(self.dir()).await?; // in order, as after a replay
         }
-        self.disk().sync_dir(self.dir()).await
+        Ok(())
     }
 }

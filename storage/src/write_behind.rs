@@ -61,6 +61,8 @@ impl<D: Disk> Store<D> {
     }
 
     async fn flush_locked(&self, log: &Rc<Log<D>>, to: FlushTo) -> Result<(), StorageError> {
+        // Before a segment is finished: recovery does not read finished segments again to find their epochs.
+        self.write_epochs(log).await?;
         loop {
             self.check_online()?;
             let next = log.state.borrow_mut().next_flush(&self.disk, to);
@@ -161,7 +163,7 @@ impl<D: Disk> Store<D> {
     }
 
     /// Writes the leader epochs when they changed.
-    pub(crate) async fn write_epochs(&self, log: &Log<D>) -> Result<(), StorageError> {
+    async fn write_epochs(&self, log: &Log<D>) -> Result<(), StorageError> {
         let text = {
             let mut state = log.state.borrow_mut();
             if !std::mem::take(&mut state.epochs_dirty) {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::error::{Doing, Error, Result};
 use crate::kafka::{Kafka, KafkaOptions};
-use crate::process::{Broker, Profile, free_port};
+use crate::process::{Broker, Profile, free_port_pair};
 use crate::resources::usage;
 
 /// Work that a broker does after the last answer (writing behind, flushing) counts as long as this.
@@ -90,7 +90,7 @@ pub fn measure(contender: &Contender, client: &Path, load: &Load, dir: &Path) ->
             let overrides = contender.overrides.iter().cloned().chain([partitions]).collect();
             let kafka = Kafka::start(&KafkaOptions {
                 dir: PathBuf::from(dir),
-                port: free_port()?,
+                port: free_port_pair()?,
                 heap: "1g".into(),
                 overrides,
             })?;

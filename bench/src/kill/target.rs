@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::Result;
 use crate::kafka::{Kafka, KafkaOptions};
-use crate::process::{Broker, Profile, free_port};
+use crate::process::{Broker, Profile, free_port_pair};
 
 /// Metric that counts batches answered from producer state instead of being appended again.
 const DUPLICATES_METRIC: &str = "penstock_produce_duplicates_total";
@@ -39,7 +39,7 @@ impl Target {
                 let overrides = overrides.iter().map(|&one| one.to_owned()).collect();
                 let options = KafkaOptions {
                     dir: PathBuf::from(dir),
-                    port: free_port()?,
+                    port: free_port_pair()?,
                     heap: "512m".into(),
                     overrides,
                 };

@@ -66,7 +66,7 @@ impl AsWritten {
             written.add_file(path)?;
         }
         let mut ours: Vec<_> = environment
-            .filter(|(name, _)| name.starts_with(ENVIRONMENT_PREFIX))
+            .filter(|(name, value)| is_setting(name, value))
             .collect();
         ours.sort();
         for (name, value) in ours {
@@ -146,6 +146,22 @@ impl fmt::Display for Origin {
     }
 }
 
+/// Variables with our prefix that are no keys: they belong to the command line.
+pub const ENVIRONMENT_OF_COMMAND_LINE: [&str; 3] = ["PENSTOCK_CONFIG", "PENSTOCK_LOG", "PENSTOCK_LOG_FORMAT"];
+
+/// Whether a variable sets a key. Kubernetes puts `PENSTOCK_SERVICE_HOST`, `PENSTOCK_PORT_9092_TCP` and the like into
+/// every container when a service is named `penstock`; nobody wrote those.
+fn is_setting(name: &str, value: &str) -> bool {
+    let Some(rest) = name.strip_prefix(ENVIRONMENT_PREFIX) else {
+        return false;
+    };
+    let is_service_link = rest == "SERVICE_HOST"
+        || rest.starts_with("SERVICE_PORT")
+        || rest.starts_with("PORT_")
+        || (rest == "PORT" && value.contains("://"));
+    !is_service_link && !ENVIRONMENT_OF_COMMAND_LINE.contains(&name)
+}
+
 /// `PENSTOCK_LOG_DIRS` is `log.dirs`; `PENSTOCK_SHARDS` is `penstock.shards`, since that is a key and `shards` is not.
 fn environment_key(name: &str, is_known: &impl Fn(&str) -> bool) -> String {
     let key = name[ENVIRONMENT_PREFIX.len()..]
@@ -187,6 +203,10 @@ mod tests {
         let environment = [
             ("PENSTOCK_NODE_ID", "2"),
             ("PENSTOCK_SHARDS", "4"),
+            ("PENSTOCK_LOG", "debug"),
+            ("PENSTOCK_SERVICE_HOST", "10.0.0.7"),
+            ("PENSTOCK_PORT", "tcp://10.0.0.7:9092"),
+            ("PENSTOCK_PORT_9092_TCP_ADDR", "10.0.0.7"),
             ("HOME", "/x"),
         ];
         let written = read(Some(&path), &environment, &["node.id=3"]).expect("fine");

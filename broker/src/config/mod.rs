@@ -2,5 +2,8 @@
 //! (typed settings). Kafka's property names and units throughout (DESIGN §9).
 
 pub mod layers;
+mod listeners;
 pub mod properties;
+pub mod report;
+pub mod resolve;
 pub mod settings;

@@ -15,12 +15,20 @@ pub struct Settings {
     pub node_id: BrokerId,
     /// `listeners` with their `advertised.listeners`.
     pub listeners: Vec<ListenerSettings>,
+    /// `socket.listen.backlog.size`.
+    pub listen_backlog: i32,
+    /// `socket.receive.buffer.bytes`; `None` leaves it to the system.
+    pub receive_buffer_bytes: Option<usize>,
+    /// `socket.send.buffer.bytes`; `None` leaves it to the system.
+    pub send_buffer_bytes: Option<usize>,
     /// `log.dirs`, absolute.
     pub log_dirs: Vec<PathBuf>,
     /// `penstock.admin.listener`.
     pub admin: Option<SocketAddr>,
     /// `penstock.shards`; `None` is one for each allowed CPU.
     pub shards: Option<u16>,
+    /// `penstock.memory.bytes`; `None` is a share of the host's.
+    pub memory_bytes: Option<u64>,
     /// `broker.rack`.
     pub rack: Option<String>,
     /// `socket.request.max.bytes`.
@@ -61,9 +69,13 @@ impl Default for Settings {
                 port: 9092,
                 advertised: ("127.0.0.1".to_owned(), 9092),
             }],
+            listen_backlog: 1024,
+            receive_buffer_bytes: None,
+            send_buffer_bytes: None,
             log_dirs: vec![PathBuf::from("data")],
             admin: Some(SocketAddr::from(([127, 0, 0, 1], 9644))),
             shards: None,
+            memory_bytes: None,
             rack: None,
             request_bytes_max: 100 << 20,
             idle_max: Duration::from_secs(600),

@@ -11,24 +11,22 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
-use protocol::frame::{self, FrameState};
+use bytes::Bytes;
+use shard::budget::{BudgetClass, Charge};
 use shard::connection::order::{ConnectionOrder, SlotId};
 use shard::env::Env;
 use shard::net::{ByteReader, ByteStream, ByteWriter};
 use shard::notify::Notify;
 
+use super::intake::Intake;
 use crate::node::Broker;
 use crate::request::{self, CloseReason, Outcome, Started};
 
-/// A read asks for at least this much, bytes: one large receive brings many small requests (`glommio.md` §2.2).
-const READ_BYTES_MIN: usize = 64 << 10;
+/// A frame that has begun is complete within this time, or the connection is closed (one byte a second is no client).
+const FRAME_TIME_MIN: Duration = Duration::from_secs(60);
 
-/// A receive buffer larger than this is not kept when the connection has nothing buffered, bytes.
-const IDLE_BUFFER_BYTES_MAX: usize = 256 << 10;
-
-/// A frame that has begun makes progress within this time, or the connection is closed.
-const FRAME_PROGRESS: Duration = Duration::from_secs(60);
+/// What a frame gets on top for each MiB that has arrived.
+const FRAME_TIME_PER_MIB: Duration = Duration::from_secs(30);
 
 /// Answers of one connection that are encoded and not yet with the kernel, bytes; above it no request starts.
 const UNSENT_BYTES_MAX: usize = 8 << 20;
@@ -73,10 +71,16 @@ impl ConnectionInfo {
     }
 }
 
+/// An encoded answer, charged until the kernel has it.
+struct Answer {
+    chunks: Vec<Bytes>,
+    charge: Option<Charge>,
+}
+
 /// The state that the tasks of a connection share.
 struct Shared {
     info: Rc<ConnectionInfo>,
-    order: RefCell<ConnectionOrder<Vec<Bytes>>>,
+    order: RefCell<ConnectionOrder<Answer>>,
     /// Encoded answers on their way to the kernel, bytes.
     unsent_bytes: Cell<usize>,
     /// Reading has ended: the writer closes the socket after the last answer.
@@ -135,13 +139,15 @@ async fn read_requests<E: Env, R: ByteReader>(
     shared: &Rc<Shared>,
     mut reader: R,
 ) -> CloseReason {
-    let mut buffer = BytesMut::new();
+    let mut intake = Intake::new();
     let frame_bytes_max = broker.settings.request_bytes_max;
+    let mut frame_began = broker.env.now();
     loop {
         loop {
-            match frame::split_frame(&mut buffer, frame_bytes_max) {
-                Ok(Some(frame)) => {
-                    if let Err(reason) = start_request(broker, shared, frame).await {
+            match intake.take_frame(frame_bytes_max) {
+                Ok(Some((frame, charges))) => {
+                    frame_began = broker.env.now();
+                    if let Err(reason) = start_request(broker, shared, frame, charges).await {
                         return reason;
                     }
                 }
@@ -152,57 +158,68 @@ async fn read_requests<E: Env, R: ByteReader>(
         if shared.is_aborted.get() {
             return CloseReason::Aborted;
         }
-        reserve(&mut buffer, frame_bytes_max);
-        let limit = if buffer.is_empty() {
-            broker.settings.idle_max
+        if let Err(reason) = intake
+            .make_room(&broker.env, &broker.budget, frame_bytes_max)
+            .await
+        {
+            return reason;
+        }
+        let now = broker.env.now();
+        let deadline = if intake.is_empty() {
+            frame_began = now;
+            now.after(broker.settings.idle_max)
         } else {
-            FRAME_PROGRESS
+            frame_began
+                .after(FRAME_TIME_MIN + FRAME_TIME_PER_MIB * u32::try_from(intake.len() >> 20).unwrap_or(0))
         };
-        reader.set_deadline(Some(broker.env.now().after(limit)));
-        let read = futures_lite::future::or(async { Some(reader.read(&mut buffer).await) }, async {
-            broker.stopping().await;
-            None
-        });
-        match read.await {
-            None => return CloseReason::Stopping,
-            Some(Ok(0)) if buffer.is_empty() => return CloseReason::PeerClosed,
-            Some(Ok(0)) => {
-                return CloseReason::Protocol(format!(
-                    "the peer left in a frame after {} bytes",
-                    buffer.len()
-                ));
-            }
-            Some(Ok(_)) => {}
-            Some(Err(error)) if error.kind() == io::ErrorKind::TimedOut => {
-                if buffer.is_empty() && shared.order.borrow().in_flight() > 0 {
-                    continue;
-                }
-                return CloseReason::Idle;
-            }
-            Some(Err(error)) => return CloseReason::Io(error.kind()),
+        reader.set_deadline(Some(deadline));
+        if let Err(reason) = receive(broker, shared, &mut reader, &mut intake).await {
+            return reason;
         }
         broker.env.yield_to_reactor().await;
     }
 }
 
-/// Room for the rest of a frame that has begun, else for one large receive.
-fn reserve(buffer: &mut BytesMut, frame_bytes_max: usize) {
-    if buffer.is_empty() && buffer.capacity() > IDLE_BUFFER_BYTES_MAX {
-        *buffer = BytesMut::new();
+/// One read of the socket.
+async fn receive<E: Env, R: ByteReader>(
+    broker: &Broker<E>,
+    shared: &Shared,
+    reader: &mut R,
+    intake: &mut Intake,
+) -> Result<(), CloseReason> {
+    let read = futures_lite::future::or(async { Some(reader.read(intake.buffer()).await) }, async {
+        broker.stopping().await;
+        None
+    });
+    match read.await {
+        None => Err(CloseReason::Stopping),
+        Some(Ok(0)) if intake.is_empty() => Err(CloseReason::PeerClosed),
+        Some(Ok(0)) => Err(CloseReason::Protocol(format!(
+            "the peer left in a frame after {} bytes",
+            intake.len()
+        ))),
+        Some(Ok(bytes)) => {
+            intake.received(bytes);
+            Ok(())
+        }
+        // A request that takes long is no idleness.
+        Some(Err(error)) if error.kind() == io::ErrorKind::TimedOut => {
+            if intake.is_empty() && shared.order.borrow().in_flight() > 0 {
+                Ok(())
+            } else {
+                Err(CloseReason::Idle)
+            }
+        }
+        Some(Err(error)) => Err(CloseReason::Io(error.kind())),
     }
-    let wanted = match frame::peek_frame(buffer, frame_bytes_max) {
-        // A frame is believed as it arrives: the buffer doubles, so a claim of 100 MiB costs what was sent.
-        Ok(FrameState::Partial { missing, .. }) => missing.min(buffer.len().max(READ_BYTES_MIN)),
-        _ => READ_BYTES_MIN,
-    };
-    buffer.reserve(wanted.max(READ_BYTES_MIN));
 }
 
-/// Waits for the request's turn, starts it, and lets it run on its own.
+/// Waits for the request's turn and for memory, starts it, and lets it run on its own.
 async fn start_request<E: Env>(
     broker: &Rc<Broker<E>>,
     shared: &Rc<Shared>,
     frame: Bytes,
+    charges: Vec<Charge>,
 ) -> Result<(), CloseReason> {
     let kind = request::kind_of(&frame);
     shared
@@ -215,31 +232,41 @@ async fn start_request<E: Env>(
     if shared.is_aborted.get() {
         return Err(CloseReason::Aborted);
     }
+    if broker.budget.is_pressed(BudgetClass::Responses) {
+        // Answers wait for memory: a request that would make more of them waits behind them.
+        drop(broker.budget.charge(BudgetClass::Responses, 1).await);
+    }
     broker.router.room().await;
     let slot = shared.order.borrow_mut().start(kind);
     match request::start(broker, &shared.info, frame) {
         Ok(Started::Later(answer)) => {
-            let shared = shared.clone();
-            broker.env.spawn(async move {
+            let (shared, broker) = (shared.clone(), broker.clone());
+            broker.env.clone().spawn(async move {
                 let outcome = answer.await;
-                finish(&shared, slot, outcome);
+                drop(charges);
+                finish(&broker, &shared, slot, outcome).await;
             });
             Ok(())
         }
         Ok(Started::Now(outcome)) => {
-            finish(shared, slot, outcome);
+            finish(broker, shared, slot, outcome).await;
             Ok(())
         }
         Err(reason) => {
-            finish(shared, slot, Outcome::NoAnswer);
+            finish(broker, shared, slot, Outcome::NoAnswer).await;
             Err(reason)
         }
     }
 }
 
-fn finish(shared: &Shared, slot: SlotId, outcome: Outcome) {
+async fn finish<E: Env>(broker: &Broker<E>, shared: &Shared, slot: SlotId, outcome: Outcome) {
     let answer = match outcome {
-        Outcome::Answer(chunks) => Some(chunks),
+        Outcome::Answer(chunks) => {
+            let bytes = chunks.iter().map(|c| c.len() as u64).sum();
+            // An answer above the ceiling (a very small budget) goes out uncharged: it exists already.
+            let charge = broker.budget.charge(BudgetClass::Responses, bytes).await.ok();
+            Some(Answer { chunks, charge })
+        }
         Outcome::NoAnswer => None,
         Outcome::Close => {
             shared.is_aborted.set(true);
@@ -259,7 +286,12 @@ enum Step {
 /// Sends answers in request order, as many as are ready with one call, then ends the connection.
 async fn write_answers<E: Env, W: ByteWriter>(shared: Rc<Shared>, mut writer: W, broker: Rc<Broker<E>>) {
     let mut chunks = VecDeque::new();
-    while let Step::Write = shared.changed.until(|| next_step(&shared, &mut chunks)).await {
+    let mut charges = Vec::new();
+    while let Step::Write = shared
+        .changed
+        .until(|| next_step(&shared, &mut chunks, &mut charges))
+        .await
+    {
         let bytes: usize = chunks.iter().map(Bytes::len).sum();
         shared.unsent_bytes.set(bytes);
         // A slot has become free; the reader may start the next request while this is being sent.
@@ -270,6 +302,7 @@ async fn write_answers<E: Env, W: ByteWriter>(shared: Rc<Shared>, mut writer: W,
             break;
         }
         broker.metrics.sent_bytes(bytes);
+        charges.clear();
         shared.unsent_bytes.set(0);
         shared.changed.notify();
     }
@@ -283,10 +316,11 @@ async fn write_answers<E: Env, W: ByteWriter>(shared: Rc<Shared>, mut writer: W,
     shared.changed.notify();
 }
 
-fn next_step(shared: &Shared, chunks: &mut VecDeque<Bytes>) -> Option<Step> {
+fn next_step(shared: &Shared, chunks: &mut VecDeque<Bytes>, charges: &mut Vec<Charge>) -> Option<Step> {
     let mut order = shared.order.borrow_mut();
     while let Some(answer) = order.poll_answer() {
-        chunks.extend(answer);
+        chunks.extend(answer.chunks);
+        charges.extend(answer.charge);
     }
     if shared.is_aborted.get() {
         return Some(Step::End);

@@ -1,3 +1,4 @@
 //! Sockets: connections and what they owe their clients.
 
 pub mod connection;
+mod intake;

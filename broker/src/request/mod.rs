@@ -43,6 +43,8 @@ pub enum CloseReason {
     Stopping,
     /// Nothing came for `connections.max.idle.ms`, or a frame stood still.
     Idle,
+    /// There was no memory for the rest of a frame in time.
+    Memory,
     /// An answer could not be given or sent.
     Aborted,
     /// What came is not a request that is served here; the sentence says why.
@@ -59,6 +61,7 @@ impl CloseReason {
             Self::PeerClosed => "peer_closed",
             Self::Stopping => "stopping",
             Self::Idle => "idle",
+            Self::Memory => "memory",
             Self::Aborted => "aborted",
             Self::Protocol(_) => "protocol",
             Self::Io(_) => "io",

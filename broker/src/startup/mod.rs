@@ -6,7 +6,7 @@ mod lock;
 mod shard;
 
 use std::io::{self, Write};
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,8 +19,10 @@ use ::shard::runtime::net::{Acceptor, ListenOptions, Listener, doors};
 
 use self::lock::DirectoryLock;
 use self::shard::{Report, ShardInput, shard_main};
+use crate::config::resolve::prefer_ipv4;
 use crate::config::settings::{ListenerSettings, Settings};
 use crate::exit::{Failure, Status};
+use crate::memory;
 use crate::node::NodeMessage;
 use crate::shutdown::StopSignal;
 use crate::system::{HostReport, Verdict};
@@ -53,7 +55,12 @@ pub fn run(settings: Settings, stop: &flume::Receiver<StopSignal>) -> Result<(),
         .expect("at least one shard");
     let (doors, shard_doors) = doors(shards);
     let (report, reports) = flume::unbounded();
-    let gates = shard::gates(shards);
+    let gates = crate::assembly::gates(shards);
+    let configured = settings
+        .fixed
+        .get("penstock.memory.bytes")
+        .and_then(|text| text.parse().ok());
+    let memory = memory::divide(host.memory_bytes, configured, shards, settings.request_bytes_max);
     let inputs = boxes
         .into_iter()
         .zip(shard_doors)
@@ -64,7 +71,7 @@ pub fn run(settings: Settings, stop: &flume::Receiver<StopSignal>) -> Result<(),
             gate,
             settings: settings.clone(),
             dir: dir.clone(),
-            cache_bytes: cache_bytes(&host, shards),
+            memory,
             report: report.clone(),
         })
         .collect();
@@ -128,32 +135,30 @@ fn prepare_directory(dirs: &[std::path::PathBuf]) -> Result<std::path::PathBuf, 
 
 /// Binds every listener; what the kernel chose for port 0 is told to clients.
 fn bind(settings: &mut Settings) -> Result<Vec<Listener>, Failure> {
-    settings.listeners.iter_mut().map(bind_one).collect()
+    let options = ListenOptions {
+        backlog: settings.listen_backlog,
+        receive_buffer_bytes: settings.receive_buffer_bytes,
+        send_buffer_bytes: settings.send_buffer_bytes,
+    };
+    let bind = |listener| bind_one(listener, &options);
+    settings.listeners.iter_mut().map(bind).collect()
 }
 
-fn bind_one(listener: &mut ListenerSettings) -> Result<Listener, Failure> {
+fn bind_one(listener: &mut ListenerSettings, options: &ListenOptions) -> Result<Listener, Failure> {
     let shown = format!("{}://{}:{}", listener.name, listener.host, listener.port);
-    let host = if listener.host.is_empty() {
-        "0.0.0.0"
-    } else {
-        &listener.host
+    let no_address = |why: String| {
+        let sentence = format!("listener {shown} has no address{why}; correct `listeners`");
+        Failure::new(Status::Config, sentence)
     };
-    let addresses: Vec<SocketAddr> = (host, listener.port)
-        .to_socket_addrs()
-        .map_err(|e| {
-            Failure::new(
-                Status::Config,
-                format!("listener {shown} has no address: {e}; correct `listeners`"),
-            )
-        })?
-        .collect();
-    let address = addresses.first().ok_or_else(|| {
-        Failure::new(
-            Status::Config,
-            format!("listener {shown} has no address; correct `listeners`"),
-        )
-    })?;
-    let bound = Listener::bind(*address, &ListenOptions::default()).map_err(|e| {
+    // As Java: no host is every address, of both families where the host has both.
+    let address = if listener.host.is_empty() {
+        any_address(listener.port)
+    } else {
+        let found = (listener.host.as_str(), listener.port).to_socket_addrs();
+        prefer_ipv4(found.map_err(|e| no_address(format!(": {e}")))?)
+            .ok_or_else(|| no_address(String::new()))?
+    };
+    let bound = Listener::bind(address, options).map_err(|e| {
         let advice = match e.kind() {
             io::ErrorKind::AddrInUse => {
                 "stop the process that has the port, or choose another one with `listeners`"
@@ -175,6 +180,16 @@ fn bind_one(listener: &mut ListenerSettings) -> Result<Listener, Failure> {
     Ok(bound)
 }
 
+/// `[::]`, which takes IPv4 as well; `0.0.0.0` on a host without IPv6.
+fn any_address(port: u16) -> SocketAddr {
+    let has_ipv6 = std::net::UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok();
+    if has_ipv6 {
+        (Ipv6Addr::UNSPECIFIED, port).into()
+    } else {
+        (Ipv4Addr::UNSPECIFIED, port).into()
+    }
+}
+
 fn accept(listeners: Vec<Listener>, doors: &::shard::runtime::net::Doors) -> Result<Vec<Acceptor>, Failure> {
     let start = |(index, listener)| {
         Acceptor::start(listener, index, doors.clone()).map_err(|e| {
@@ -185,12 +200,6 @@ fn accept(listeners: Vec<Listener>, doors: &::shard::runtime::net::Doors) -> Res
         })
     };
     (0u16..).zip(listeners).map(start).collect()
-}
-
-/// A sixteenth of the memory for cached batches, at most 256 MiB in all, shared by the shards.
-fn cache_bytes(host: &HostReport, shards: u16) -> usize {
-    let all = (host.memory_bytes / 16).clamp(16 << 20, 256 << 20);
-    usize::try_from(all / u64::from(shards)).unwrap_or(usize::MAX)
 }
 
 /// The ready line: one line on standard output that scripts wait for.

@@ -1,38 +1,22 @@
-//! The life of one shard: its storage is opened, its owner and its requests start, connections come and go, everything
-//! ends in order.
+//! The life of one shard on glommio: its disk is opened, the shard is put together ([`crate::assembly`]), connections come
+//! through its door, everything ends in order.
 
-use std::cell::Cell;
 use std::path::PathBuf;
-use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
-use shard::driver::OwnerDriver;
-use shard::env::Env;
-use shard::image::MetadataImage;
-use shard::net::ByteStream;
-use shard::notify::Notify;
-use shard::owner::Owner;
 use shard::owner::store::StoreLogs;
-use shard::placement::Placement;
-use shard::router::{Router, ShardMessage};
+use shard::router::ShardMessage;
 use shard::runtime::executor::RuntimeEnv;
 use shard::runtime::mailbox::Mailbox;
-use shard::runtime::net::{Accepted, Door, Net};
+use shard::runtime::net::{Door, Net};
 use storage::disk::direct::DirectDisk;
-use storage::error::StorageError;
-use storage::recovery::recover_journals;
-use storage::store::{Store, StoreOptions};
+use storage::store::StoreOptions;
 
+use crate::assembly::{self, Gate, open_store, serve_connections, start_housekeeping, storage_failed};
 use crate::config::settings::Settings;
 use crate::exit::{Failure, Status};
-use crate::listener::connection::{ConnectionInfo, serve};
-use crate::node::{Broker, NodeMessage};
-use crate::publish;
-use crate::view::View;
-
-/// How long a stopping shard waits for its connections.
-const CONNECTIONS_END_MAX: Duration = Duration::from_secs(4);
+use crate::memory::ShardMemory;
+use crate::node::NodeMessage;
 
 /// What a shard is given before it is on its core.
 pub(super) struct ShardInput {
@@ -41,7 +25,7 @@ pub(super) struct ShardInput {
     pub(super) gate: Gate,
     pub(super) settings: Arc<Settings>,
     pub(super) dir: PathBuf,
-    pub(super) cache_bytes: usize,
+    pub(super) memory: ShardMemory,
     pub(super) report: flume::Sender<Report>,
 }
 
@@ -52,27 +36,6 @@ pub(super) enum Report {
     /// It cannot start or go on.
     Failed(Failure),
 }
-
-/// Lets all shards open their stores after the first has recovered the journals.
-pub(super) struct Gate {
-    open: Option<Vec<flume::Sender<()>>>,
-    opened: flume::Receiver<()>,
-}
-
-/// The gates of a node's shards; the first one's shard opens them.
-pub(super) fn gates(shards: u16) -> Vec<Gate> {
-    let (senders, receivers): (Vec<_>, Vec<_>) = (0..shards).map(|_| flume::bounded(1)).unzip();
-    let mut senders = Some(senders);
-    receivers
-        .into_iter()
-        .map(|opened| Gate {
-            open: senders.take(),
-            opened,
-        })
-        .collect()
-}
-
-type Logs = StoreLogs<DirectDisk>;
 
 /// Runs a shard from start to end.
 pub(super) async fn shard_main(env: RuntimeEnv, input: ShardInput) {
@@ -89,151 +52,35 @@ async fn live(env: RuntimeEnv, input: ShardInput) -> Result<(), Failure> {
         gate,
         settings,
         dir,
-        cache_bytes,
+        memory,
         report,
     } = input;
-    let logs = open_storage(&env, gate, dir, cache_bytes).await?;
-    let (outbox, inbox) = mailbox.open(&env);
-    let router = Router::new(outbox);
-    let shards = router.shards();
-    let empty = View::new(
-        Arc::new(MetadataImage::empty("")),
-        Arc::new(Placement::new(shards)),
-        settings.node_id,
-        Arc::new(settings.fixed.clone()),
-    );
-    let broker = Rc::new(Broker::new(env.clone(), router.clone(), settings.clone(), empty));
-    let driver = OwnerDriver::new(
-        env.clone(),
-        Owner::new(settings.node_id, logs.clone()),
-        logs.clone(),
-        router,
-    );
-    let failed = report.clone();
-    driver.start(move |error| {
-        let _ = failed.send(Report::Failed(storage_failed(&error)));
-    });
-    start_housekeeping(&env, &logs);
-
-    let (publications, to_follow) = flume::unbounded();
-    env.spawn(publish::follow(
-        broker.clone(),
-        driver.clone(),
-        logs.clone(),
-        to_follow,
-    ));
-    let control = crate::control::start(&broker);
-    let stopping = broker.clone();
-    env.spawn(async move {
-        driver
-            .serve_inbox(inbox, move |message| match message {
-                NodeMessage::Publish(publication) => {
-                    let _ = publications.send(publication);
-                }
-                NodeMessage::AutoCreate(names) => control.create_automatically(names),
-                NodeMessage::Command(command, reply) => control.command(command, reply),
-                NodeMessage::Stop => stopping.stop(),
-            })
-            .await;
-    });
-    broker.has_metadata().await;
-    let _ = report.send(Report::Ready);
-    serve_connections(&env, &broker, door).await;
-    logs.store().close().await.map_err(|e| storage_failed(&e))
-}
-
-async fn open_storage(
-    env: &RuntimeEnv,
-    gate: Gate,
-    dir: PathBuf,
-    cache_bytes: usize,
-) -> Result<Logs, Failure> {
     let disk = DirectDisk::open(dir.clone())
         .await
         .map_err(|e| Failure::new(Status::Config, format!("{e}")))?;
-    if let Some(open) = gate.open {
-        let recovered = recover_journals(&disk, &dir, |_, _| {})
-            .await
-            .map_err(|e| storage_failed(&e))?;
-        if recovered.commits > 0 {
-            tracing::info!(
-                commits = recovered.commits,
-                bytes = recovered.bytes,
-                logs = recovered.logs.len(),
-                "journals of an earlier run were replayed"
-            );
-        }
-        for shard in open {
-            let _ = shard.send(());
-        }
-    }
-    if gate.opened.recv_async().await.is_err() {
-        return Err(Failure::new(
-            Status::Software,
-            "the shard that recovers the journals ended",
-        ));
-    }
     let options = StoreOptions {
-        cache_bytes,
+        cache_bytes: memory.cache_bytes,
+        staged_bytes_max: memory.write_bytes,
+        unwritten_bytes_max: memory.write_bytes,
         ..StoreOptions::default()
     };
-    let store = Store::open(disk, &dir, env.shard().0, options)
-        .await
-        .map_err(|e| storage_failed(&e))?;
-    Ok(StoreLogs::new(store))
-}
-
-fn start_housekeeping(env: &RuntimeEnv, logs: &Logs) {
-    let store = logs.store().clone();
-    let background = env.clone();
-    env.spawn_background(async move {
-        while store.housekeeping().await.is_ok() {
-            background.yield_to_reactor().await;
-        }
+    let store = open_store(disk, &dir, env.shard().0, gate, options).await?;
+    let logs = StoreLogs::new(store.clone());
+    let failed = report.clone();
+    let shard = assembly::start(&env, mailbox, settings, memory.limits, &logs, move |error| {
+        let _ = failed.send(Report::Failed(storage_failed(&error)));
     });
-}
-
-/// Serves connections until the broker stops, then waits for them to end.
-async fn serve_connections(env: &RuntimeEnv, broker: &Rc<Broker<RuntimeEnv>>, door: Door) {
-    let net = Net::new(env.clone());
-    let open = Rc::new(Cell::new(0usize));
-    let changed = Rc::new(Notify::new());
-    let mut next_id = u64::from(env.shard().0) << 48;
-    loop {
-        let accepted = futures_lite::future::or(door.accept(), async {
-            broker.stopping().await;
-            None
-        });
-        let Some(accepted) = accepted.await else { break };
-        next_id += 1;
-        open.set(open.get() + 1);
-        let (broker, open, changed, net) = (broker.clone(), open.clone(), changed.clone(), net.clone());
-        env.spawn(async move {
-            serve_one(broker, &net, accepted, next_id).await;
-            open.set(open.get() - 1);
-            changed.notify();
-        });
-    }
-    broker.stopping().await;
-    let ended = changed.until(|| (open.get() == 0).then_some(()));
-    futures_lite::future::or(ended, env.sleep(CONNECTIONS_END_MAX)).await;
-}
-
-async fn serve_one(broker: Rc<Broker<RuntimeEnv>>, net: &Net, accepted: Accepted, id: u64) {
-    let listener = broker.settings.listeners.get(usize::from(accepted.listener));
-    let name: Arc<str> = listener.map_or_else(|| Arc::from(""), |l| Arc::from(l.name.as_str()));
-    let stream = net.adopt(accepted);
-    let info = Rc::new(ConnectionInfo::new(id, stream.peer(), name));
-    broker.metrics.connection_opened();
-    let reason = serve(broker.clone(), stream, info.clone()).await;
-    tracing::debug!(peer = %info.peer, ?reason, "connection ended");
-    broker.metrics.connection_closed(&reason);
-}
-
-fn storage_failed(error: &StorageError) -> Failure {
-    let status = match error {
-        StorageError::Damage(_) | StorageError::Version { .. } => Status::Data,
-        _ => Status::Io,
-    };
-    Failure::new(status, format!("storage: {error}"))
+    start_housekeeping(&env, store.clone());
+    shard.broker.has_metadata().await;
+    let _ = report.send(Report::Ready);
+    let net = Net::new(env);
+    let listeners = &shard.broker.settings.listeners;
+    serve_connections(&shard.broker, async || {
+        let accepted = door.accept().await?;
+        let listener = listeners.get(usize::from(accepted.listener));
+        let name: Arc<str> = listener.map_or_else(|| Arc::from(""), |l| Arc::from(l.name.as_str()));
+        Some((net.adopt(accepted), name))
+    })
+    .await;
+    store.close().await.map_err(|e| storage_failed(&e))
 }

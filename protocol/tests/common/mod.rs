@@ -6,7 +6,6 @@
 #[path = "../../src/bin/protocol-gen/schema.rs"]
 pub mod schema;
 
-pub mod codec;
 pub mod jars;
 pub mod wire;
 

@@ -18,6 +18,7 @@ use glommio::{
 };
 
 use super::fatal::{panic_message, stop_process};
+use super::histogram::{Histogram, HistogramImage};
 use super::pulse::{Meter, Place, Pulse, PulseImage, STALL_MIN, tracked};
 use super::ticker::{Alarm, Ticker};
 use crate::env::{Env, Instant, WallMs};
@@ -106,9 +107,10 @@ impl Runtime {
         assert!(inputs.len() <= options.cpus.len(), "every shard has a CPU");
         let epoch = std::time::Instant::now();
         let alarm = Arc::new(Alarm::default());
+        let late = Arc::new(Histogram::default());
         let pulses: Vec<_> = (0..)
             .zip(&inputs)
-            .map(|(shard, _)| Arc::new(Pulse::new(ShardId(shard), alarm.clone())))
+            .map(|(shard, _)| Arc::new(Pulse::new(ShardId(shard), alarm.clone(), epoch)))
             .collect();
         let (started_tx, started_rx) = flume::bounded(inputs.len());
         let mut threads = Vec::with_capacity(inputs.len());
@@ -132,14 +134,18 @@ impl Runtime {
                 .recv()
                 .expect("a shard's thread reports before it ends")?;
         }
-        let ticker = Ticker::start(alarm, pulses.clone(), options.tick, epoch).map_err(|e| StartError {
-            shard: ShardId(0),
-            cpu: 0,
-            reason: format!("its ticker: {e}"),
-        })?;
+        let ticker =
+            Ticker::start(alarm, pulses.clone(), options.tick, late.clone()).map_err(|e| StartError {
+                shard: ShardId(0),
+                cpu: 0,
+                reason: format!("its ticker: {e}"),
+            })?;
         Ok(Self {
             threads,
-            pulses: PulseReader(pulses.into()),
+            pulses: PulseReader {
+                pulses: pulses.into(),
+                late,
+            },
             ticker,
         })
     }
@@ -162,19 +168,28 @@ impl Runtime {
 
 /// Reads the stall report of each shard from any thread.
 #[derive(Clone)]
-pub struct PulseReader(Arc<[Arc<Pulse>]>);
+pub struct PulseReader {
+    pulses: Arc<[Arc<Pulse>]>,
+    late: Arc<Histogram>,
+}
 
 impl PulseReader {
     /// One report per shard.
     #[must_use]
     pub fn read(&self) -> Vec<PulseImage> {
-        self.0.iter().map(|pulse| pulse.read()).collect()
+        self.pulses.iter().map(|pulse| pulse.read()).collect()
+    }
+
+    /// How late the ticker came round: what the host adds to the longest sleep on work.
+    #[must_use]
+    pub fn ticker_late(&self) -> HistogramImage {
+        self.late.read()
     }
 
     /// The kernel's thread id of each shard, for `/proc/self/task`.
     #[must_use]
     pub fn thread_ids(&self) -> Vec<i32> {
-        self.0
+        self.pulses
             .iter()
             .map(|pulse| pulse.thread_id.load(Ordering::Relaxed))
             .collect()

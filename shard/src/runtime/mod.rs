@@ -10,6 +10,7 @@ pub mod net;
 pub mod port;
 mod pulse;
 mod ticker;
+mod urgent;
 
 pub use executor::{PulseReader, Runtime, RuntimeEnv, RuntimeOptions, StartError};
 pub use fatal::PANIC_EXIT_STATUS;

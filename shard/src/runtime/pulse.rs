@@ -36,8 +36,14 @@ pub(super) struct Pulse {
     pub(super) shard: ShardId,
     /// Tasks that were woken and not polled since. May be briefly -1: a poll can overtake the count of its wake.
     runnable: AtomicI64,
+    /// Nanoseconds of the runtime's clock when the first of them was woken.
+    runnable_since: AtomicU64,
     /// Polls done.
     polls: AtomicU64,
+    /// Nanoseconds of the runtime's clock when the last poll ended.
+    polled_at: AtomicU64,
+    /// Where the runtime's clock began.
+    pub(super) epoch: Instant,
     /// Kernel thread id of the executor, 0 before it runs.
     pub(super) thread_id: AtomicI32,
     pub(super) alarm: Arc<Alarm>,
@@ -46,7 +52,7 @@ pub(super) struct Pulse {
     turns_us: Histogram,
     /// From the ticker's kick to the poll of the task that answers it.
     pub(super) lag_us: Histogram,
-    /// Time asleep with runnable tasks, run delay and running time taken off; written by the ticker.
+    /// Time asleep with runnable tasks; written by the ticker.
     pub(super) parked_us: Histogram,
     busy_ns: AtomicU64,
     stalls: Mutex<BTreeMap<Place, Stall>>,
@@ -102,18 +108,22 @@ pub struct PulseImage {
     pub turn: HistogramImage,
     /// How long a foreign wake took to be answered, sampled each tick while there was work.
     pub lag: HistogramImage,
-    /// Time the executor slept although tasks were runnable (trap D1), without the scheduler's run delay.
+    /// Time the executor's thread slept although tasks were runnable (trap D1), until it was woken. Waiting for the core is
+    /// not part of it, that is the scheduler's run delay.
     pub parked: HistogramImage,
     /// Places that held the core too long, worst total first.
     pub stalls: Vec<(Place, Stall)>,
 }
 
 impl Pulse {
-    pub(super) fn new(shard: ShardId, alarm: Arc<Alarm>) -> Self {
+    pub(super) fn new(shard: ShardId, alarm: Arc<Alarm>, epoch: Instant) -> Self {
         Self {
             shard,
             runnable: AtomicI64::new(0),
+            runnable_since: AtomicU64::new(0),
             polls: AtomicU64::new(0),
+            polled_at: AtomicU64::new(0),
+            epoch,
             thread_id: AtomicI32::new(0),
             alarm,
             kick: KickSlot::default(),
@@ -128,6 +138,17 @@ impl Pulse {
 
     pub(super) fn has_runnable(&self) -> bool {
         self.runnable.load(Ordering::SeqCst) > 0
+    }
+
+    /// Nanoseconds of the runtime's clock since which runnable tasks have waited with none being polled.
+    pub(super) fn waiting_since(&self) -> u64 {
+        let woken = self.runnable_since.load(Ordering::Acquire);
+        woken.max(self.polled_at.load(Ordering::Acquire))
+    }
+
+    /// A moment on the runtime's clock, nanoseconds.
+    pub(super) fn clock(&self, at: Instant) -> u64 {
+        u64::try_from(at.saturating_duration_since(self.epoch).as_nanos()).unwrap_or(u64::MAX)
     }
 
     pub(super) fn polls(&self) -> u64 {
@@ -198,6 +219,9 @@ impl Meter {
         let now = Instant::now();
         self.poll_ended.set(Some(now));
         let took = now.saturating_duration_since(began);
+        self.pulse
+            .polled_at
+            .store(self.pulse.clock(now), Ordering::Release);
         add(&self.pulse.polls, 1);
         add(
             &self.pulse.busy_ns,
@@ -225,8 +249,14 @@ struct TaskWaker {
 
 impl TaskWaker {
     fn queued(&self) {
-        self.pulse.runnable.fetch_add(1, Ordering::SeqCst);
-        self.pulse.alarm.raise();
+        let pulse = &*self.pulse;
+        if pulse.runnable.load(Ordering::Relaxed) <= 0 {
+            pulse
+                .runnable_since
+                .store(pulse.clock(Instant::now()), Ordering::Release);
+        }
+        pulse.runnable.fetch_add(1, Ordering::SeqCst);
+        pulse.alarm.raise();
     }
 
     fn polled(&self, executor: &Waker) {

@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
+use super::histogram::Histogram;
 use super::pulse::Pulse;
+use super::urgent;
 
 /// Ticks without work anywhere after which the ticker sleeps.
 const IDLE_TICKS_MAX: u32 = 3;
@@ -55,18 +57,21 @@ pub(super) struct Ticker {
 }
 
 impl Ticker {
+    /// `late` is filled with how late its ticks are: the scheduler's run delay of the ticker itself.
     pub(super) fn start(
         alarm: Arc<Alarm>,
         pulses: Vec<Arc<Pulse>>,
         tick: Duration,
-        epoch: Instant,
+        late: Arc<Histogram>,
     ) -> std::io::Result<Self> {
         let own = alarm.clone();
-        let thread = thread::Builder::new().name("ticker".into()).spawn(move || {
+        let body = move || {
             let _ = own.thread.set(thread::current());
+            urgent::make_urgent();
             let mut watches: Vec<_> = pulses.into_iter().map(Watch::new).collect();
-            run(&own, &mut watches, tick, epoch);
-        })?;
+            run(&own, &mut watches, tick, &late);
+        };
+        let thread = thread::Builder::new().name("ticker".into()).spawn(body)?;
         Ok(Self {
             alarm,
             thread: Some(thread),
@@ -85,17 +90,19 @@ impl Drop for Ticker {
     }
 }
 
-fn run(alarm: &Alarm, watches: &mut [Watch], tick: Duration, epoch: Instant) {
+fn run(alarm: &Alarm, watches: &mut [Watch], tick: Duration, late: &Histogram) {
     let mut idle_ticks = 0;
     while !alarm.stop.load(Ordering::SeqCst) {
         let now = Instant::now();
         let mut work = false;
         for watch in &mut *watches {
-            work |= watch.look(now, epoch);
+            work |= watch.look(now);
         }
         idle_ticks = if work { 0 } else { idle_ticks + 1 };
         if idle_ticks < IDLE_TICKS_MAX {
-            thread::sleep(tick);
+            // Not a sleep: the end of the runtime ends it, and a stale unpark only makes one tick early.
+            thread::park_timeout(tick);
+            late.record(now.elapsed().saturating_sub(tick));
             continue;
         }
         // Announce the sleep, then look again: a task that became runnable before the announcement is seen here, one
@@ -108,7 +115,7 @@ fn run(alarm: &Alarm, watches: &mut [Watch], tick: Duration, epoch: Instant) {
                 thread::park();
             }
             // The shard has just been given its work; it gets a tick before it is suspected.
-            thread::sleep(tick);
+            thread::park_timeout(tick);
         }
         idle_ticks = 0;
     }
@@ -119,21 +126,9 @@ struct Watch {
     pulse: Arc<Pulse>,
     polls_seen: u64,
     last_kick: Option<Instant>,
-    stuck: Option<Stuck>,
-    schedule: Option<File>,
-}
-
-/// A shard that had runnable tasks and made no progress from one tick to the next.
-struct Stuck {
-    since: Instant,
-    used: Schedule,
-}
-
-/// The scheduler's account of one thread (`schedstat`).
-#[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Schedule {
-    pub(super) on_cpu: Duration,
-    pub(super) run_delay: Duration,
+    /// An executor found asleep with runnable tasks: since when, and for how long so far, nanoseconds.
+    asleep: Option<(u64, u64)>,
+    stat: Option<File>,
 }
 
 impl Watch {
@@ -142,8 +137,8 @@ impl Watch {
             pulse,
             polls_seen: 0,
             last_kick: None,
-            stuck: None,
-            schedule: None,
+            asleep: None,
+            stat: None,
         }
     }
 
@@ -152,22 +147,24 @@ impl Watch {
     }
 
     /// One tick: wakes the shard if it has, or had a tick ago, something to do. Returns whether it does.
-    fn look(&mut self, now: Instant, epoch: Instant) -> bool {
+    fn look(&mut self, now: Instant) -> bool {
         let runnable = self.pulse.has_runnable();
         let polls = self.pulse.polls();
         let progress = polls != self.polls_seen;
         self.polls_seen = polls;
-        self.judge(now, runnable && !progress);
+        let since = self.pulse.waiting_since();
+        let asleep = runnable && self.thread_sleeps() && self.pulse.has_runnable();
+        self.account(asleep.then_some(since), now);
         let kick = &self.pulse.kick;
         let unanswered = kick.sent.load(Ordering::Relaxed) - kick.answered.load(Ordering::Acquire);
         if runnable || progress {
             // Also without a runnable task of ours: one that glommio keeps for itself may be the one that was left behind.
-            self.kick(now, epoch, unanswered);
+            self.kick(now, unanswered);
         }
         runnable || progress
     }
 
-    fn kick(&mut self, now: Instant, epoch: Instant, unanswered: u64) {
+    fn kick(&mut self, now: Instant, unanswered: u64) {
         let recently = self
             .last_kick
             .is_some_and(|at| now.saturating_duration_since(at) < Duration::from_secs(1));
@@ -182,56 +179,75 @@ impl Watch {
         let Some(waker) = &*slot else { return };
         self.last_kick = Some(now);
         if unanswered == 0 {
-            let since_epoch = now.saturating_duration_since(epoch).as_nanos();
-            kick.sent_at
-                .store(u64::try_from(since_epoch).unwrap_or(u64::MAX), Ordering::Release);
+            kick.sent_at.store(self.pulse.clock(now), Ordering::Release);
         }
         kick.sent.fetch_add(1, Ordering::Release);
         waker.wake_by_ref();
     }
 
-    /// Keeps the account of time asleep with work: from the first tick without progress to the first with it, less what
-    /// the thread ran or waited for a core.
-    fn judge(&mut self, now: Instant, stuck: bool) {
-        match (&self.stuck, stuck) {
-            (None, true) => {
-                let used = self.read_schedule();
-                self.stuck = Some(Stuck { since: now, used });
-            }
-            (Some(since), false) => {
-                let elapsed = now.saturating_duration_since(since.since);
-                let before = since.used;
-                let after = self.read_schedule();
-                let excused = after.on_cpu.saturating_sub(before.on_cpu)
-                    + after.run_delay.saturating_sub(before.run_delay);
-                self.pulse.parked_us.record(elapsed.saturating_sub(excused));
-                self.stuck = None;
-            }
-            (None, false) | (Some(_), true) => {}
+    /// Keeps the account of time asleep with work, one entry for each time that it happened.
+    fn account(&mut self, asleep_since: Option<u64>, now: Instant) {
+        if let Some((since, so_far)) = self.asleep
+            && asleep_since != Some(since)
+        {
+            self.pulse.parked_us.record(Duration::from_nanos(so_far));
         }
+        self.asleep = asleep_since.map(|since| (since, self.pulse.clock(now).saturating_sub(since)));
     }
 
-    fn read_schedule(&mut self) -> Schedule {
+    /// Whether the executor's thread waits for an event, and neither runs nor waits for a core.
+    fn thread_sleeps(&mut self) -> bool {
         let thread_id = self.pulse.thread_id.load(Ordering::Relaxed);
-        if self.schedule.is_none() && thread_id != 0 {
-            self.schedule = File::open(format!("/proc/self/task/{thread_id}/schedstat")).ok();
+        if self.stat.is_none() && thread_id != 0 {
+            self.stat = File::open(format!("/proc/self/task/{thread_id}/stat")).ok();
         }
-        self.schedule.as_ref().map(read_schedstat).unwrap_or_default()
+        let Some(file) = &self.stat else { return false };
+        let mut text = [0; 64];
+        let length = file.read_at(&mut text, 0).unwrap_or(0);
+        state_of(&text[..length]) == Some(b'S')
     }
 }
 
-/// Reads a `schedstat` file: nanoseconds on a core, nanoseconds runnable but waiting for one. Zeroes where the kernel keeps none.
-pub(super) fn read_schedstat(file: &File) -> Schedule {
-    let mut text = [0; 96];
-    let length = file.read_at(&mut text, 0).unwrap_or(0);
-    let mut fields = text[..length].split(u8::is_ascii_whitespace).map(|field| {
-        std::str::from_utf8(field)
-            .ok()
-            .and_then(|f| f.parse().ok())
-            .unwrap_or(0)
-    });
-    Schedule {
-        on_cpu: Duration::from_nanos(fields.next().unwrap_or(0)),
-        run_delay: Duration::from_nanos(fields.next().unwrap_or(0)),
+/// The state letter of a `stat` file of `/proc`: the first field after the name, which is in parentheses and may hold any
+/// character itself.
+fn state_of(stat: &[u8]) -> Option<u8> {
+    let name_end = stat.iter().rposition(|b| *b == b')')?;
+    stat.get(name_end + 2).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_state_is_read_behind_whatever_name() {
+        assert_eq!(state_of(b"12 (shard-0) S 1 1"), Some(b'S'));
+        assert_eq!(state_of(b"12 (a) R (b) D 1 1"), Some(b'D'));
+        assert_eq!(state_of(b"12 (cut"), None);
+        assert_eq!(state_of(b"12 (a)"), None);
+    }
+
+    #[test]
+    fn each_sleep_on_work_is_one_entry_of_its_full_length() {
+        let epoch = Instant::now();
+        let pulse = Arc::new(Pulse::new(
+            crate::ids::ShardId(0),
+            Arc::new(Alarm::default()),
+            epoch,
+        ));
+        let mut watch = Watch::new(pulse.clone());
+        let at = |ms: u64| epoch + Duration::from_millis(ms);
+        let ms = |ms: u64| Some(ms * 1_000_000);
+        watch.account(ms(10), at(12));
+        watch.account(ms(10), at(17));
+        watch.account(None, at(22));
+        watch.account(ms(30), at(31));
+        watch.account(ms(40), at(43));
+        watch.account(None, at(48));
+        let parked = pulse.read().parked;
+        assert_eq!(
+            (parked.count, parked.sum_us, parked.max_us),
+            (3, 7_000 + 1_000 + 3_000, 7_000)
+        );
     }
 }

@@ -64,6 +64,7 @@ pub(crate) fn child(test: &str) -> std::process::Output {
 /// As [`child`], for a test that must pass there.
 pub(crate) fn passes_in_child(test: &str) {
     let output = child(test);
+    print!("{}", String::from_utf8_lossy(&output.stdout));
     assert!(
         output.status.success(),
         "{}\n{}",
@@ -73,3 +74,47 @@ pub(crate) fn passes_in_child(test: &str) {
 }
 
 const CHILD: &str = "PENSTOCK_TEST_CHILD";
+
+/// Threads that take a CPU away in bursts, as a busy neighbour does; they end when dropped.
+pub(crate) struct Hogs {
+    stop: std::sync::Arc<std::sync::atomic::AtomicBool>,
+    threads: Vec<std::thread::JoinHandle<()>>,
+}
+
+/// One hog on each of `cpus` (name one twice for two).
+pub(crate) fn hogs(cpus: &[usize]) -> Hogs {
+    use std::sync::atomic::Ordering::Relaxed;
+    let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let hog = |(index, &cpu): (usize, &usize)| {
+        let stop = stop.clone();
+        std::thread::spawn(move || {
+            let mut set = nix::sched::CpuSet::new();
+            set.set(cpu).expect("a CPU of this process");
+            nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set)
+                .expect("a CPU of this process");
+            // Bursts and pauses of lengths that never fall into step with each other or with the shard.
+            for round in 0.. {
+                if stop.load(Relaxed) {
+                    return;
+                }
+                let burst = Duration::from_micros(300 + (round * 7919 + index as u64 * 104_729) % 2500);
+                let began = std::time::Instant::now();
+                while began.elapsed() < burst {
+                    std::hint::spin_loop();
+                }
+                std::thread::sleep(Duration::from_micros(20 + round * 31 % 180));
+            }
+        })
+    };
+    let threads = cpus.iter().enumerate().map(hog).collect();
+    Hogs { stop, threads }
+}
+
+impl Drop for Hogs {
+    fn drop(&mut self) {
+        self.stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            thread.join().expect("a hog only spins");
+        }
+    }
+}

@@ -260,8 +260,6 @@ mod tests {
         for (batch, route) in [(1 << 10, Route::Journal), (64 << 10, Route::Direct)] {
             let mut planner = planner(1 << 20);
             planner.stage(1, batch);
-            let mut logs = Logs { batch, facts: READY };
-            logs.batch = batch;
             let plan = planner.plan(&OneBatch(batch, READY), false);
             assert_eq!(
                 plan,

@@ -6,6 +6,7 @@ pub mod batch;
 pub mod config;
 mod epochs;
 pub(crate) mod cursor;
+pub mod query;
 pub mod read;
 pub(crate) mod tail;
 

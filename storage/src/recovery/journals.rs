@@ -85,13 +85,21 @@ pub async fn recover_journals<D: Disk>(
     }
     redo.finish(&mut out).await?;
     disk.sync_filesystem(dir).await?;
-    for (shard_dir, files) in &journals {
-        for file in files {
-            disk.remove_file(&file.path).await?;
-        }
-        disk.sync_dir(shard_dir).await?;
+    for (shard_dir, files) in &mut journals {
+        remove_files(disk, shard_dir, files).await?;
     }
     Ok(out)
+}
+
+/// Removes a shard's journal files, the oldest first and each durably before the next. What a crash leaves is then the end
+/// of the chain, which applies to the same effect; its beginning alone would cut the logs short.
+async fn remove_files<D: Disk>(disk: &D, dir: &Path, files: &mut [OldFile]) -> Result<(), StorageError> {
+    files.sort_by_key(|file| file.content.header.map_or(0, |header| header.generation));
+    for file in files {
+        disk.remove_file(&file.path).await?;
+        disk.sync_dir(dir).await?;
+    }
+    Ok(())
 }
 
 async fn replay_shard<D: Disk>(

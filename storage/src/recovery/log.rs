@@ -147,11 +147,13 @@ impl<D: Disk> Store<D> {
         {
             state.epochs = epochs;
         }
+        let epochs_known = closed.is_empty() || state.epochs.latest().is_some();
         let replay_from = self.load_producers(dir, entries, &mut state, now_ms).await?;
         for (index, (base, entry)) in closed.iter().enumerate() {
             let next = bases.get(index + 1).map_or(*active_base, |(base, _)| *base);
+            let trusted = epochs_known && next <= replay_from;
             let segment = self
-                .recover_closed(dir, &mut state, *base, next, entry, replay_from, now_ms)
+                .recover_closed(dir, &mut state, *base, entry, trusted, replay_from, now_ms)
                 .await?;
             state.segments.push_back(segment);
         }
@@ -207,8 +209,8 @@ impl<D: Disk> Store<D> {
         dir: &Path,
         state: &mut LogState<D>,
         base: Offset,
-        next: Offset,
         entry: &DirEntry,
+        trusted: bool,
         replay_from: Offset,
         now_ms: i64,
     ) -> Result<Segment<D>, StorageError> {
@@ -223,7 +225,7 @@ impl<D: Disk> Store<D> {
                 .is_none_or(|last| last.position < segment.size)
         });
         match sane {
-            Some(indexes) if next <= replay_from => {
+            Some(indexes) if trusted => {
                 segment.largest = indexes.largest_timestamp();
                 segment.indexes = Some(Box::new(indexes));
                 segment.finished = true;
@@ -270,6 +272,8 @@ impl<D: Disk> Store<D> {
             .open(&segment_path(dir, segment.base, "log"), OpenMode::Read)
             .await?;
         let mut indexes = SegmentIndexes::new(segment.base, state.config.segment_index_bytes as usize);
+        // The file may name epochs whose batches are lost; the batches decide.
+        state.epochs_dirty |= state.epochs.truncate_from_end(segment.base);
         let mut first_timestamp = None;
         let interval = state.config.index_interval_bytes;
         let end = scan_segment(&file, 0, segment.base, size, |header, position, bytes| {

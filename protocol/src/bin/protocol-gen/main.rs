@@ -1,5 +1,7 @@
 //! Writes `protocol/src/messages/*.rs` from `protocol/schema/**/*.msg`. Run it after a change of the schema:
 //! `cargo run -p protocol --bin protocol-gen`. The output is committed; a test says when it is stale.
+//!
+//! Cargo builds the library first: should generated code not compile, restore `src/messages` from git before the next run.
 
 mod emit;
 mod output;

@@ -1,0 +1,89 @@
+//! Sends hostile input to a broker and prints what it does beside what Apache Kafka did:
+//! `cargo run -p bench --bin hostile -- --dir DIR`, or `--kafka` to record Kafka's answers anew.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use bench::error::{Error, Result};
+use bench::hostile::{Trial, expected, markdown, run};
+use bench::kafka::{Kafka, KafkaOptions};
+use bench::process::{Broker, Profile, free_port_pair};
+use clap::Parser;
+
+/// Frames, headers, batches and crowds that no client should send.
+#[derive(Parser)]
+struct Arguments {
+    /// Where the broker's data go.
+    #[arg(long)]
+    dir: PathBuf,
+    /// Try Apache Kafka, and print lines for bench/hostile/expected.txt.
+    #[arg(long)]
+    kafka: bool,
+    /// Settings of the broker, KEY=VALUE.
+    #[arg(long = "override")]
+    overrides: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    match try_out(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[allow(clippy::print_stdout, reason = "a command-line program")]
+fn try_out(arguments: &Arguments) -> Result<()> {
+    let recorded = expected(include_str!("../../hostile/expected.txt"))?;
+    if arguments.kafka {
+        let overrides = arguments.overrides.clone();
+        let options = KafkaOptions {
+            dir: arguments.dir.clone(),
+            port: free_port_pair()?,
+            heap: "2g".into(),
+            overrides,
+        };
+        let kafka = Kafka::start(&options)?;
+        let trial = run(&kafka.bootstrap(), kafka.pid())?;
+        for row in &trial.rows {
+            println!("{} | {}", row.input, row.did);
+        }
+        print!("{}", markdown(&recorded, &trial, "Apache Kafka now"));
+        return Ok(());
+    }
+    let overrides: Vec<_> = arguments.overrides.iter().map(String::as_str).collect();
+    let mut broker = Broker::new(Profile::Release, &arguments.dir, &overrides)?;
+    broker.start(None)?;
+    let pid = broker
+        .pid()
+        .ok_or_else(|| Error::Failed("the broker ended".into()))?;
+    let trial = run(&broker.bootstrap(), pid)?;
+    print!("{}", markdown(&recorded, &trial, "Penstock"));
+    judge(&recorded, &trial)
+}
+
+fn judge(recorded: &[bench::hostile::Expected], trial: &Trial) -> Result<()> {
+    let differs = |row: &&bench::hostile::Row| {
+        !recorded
+            .iter()
+            .any(|line| line.input == row.input && line.allows(&row.did))
+    };
+    let wrong: Vec<_> = trial
+        .rows
+        .iter()
+        .filter(differs)
+        .map(|row| format!("{}: {}", row.input, row.did))
+        .collect();
+    if wrong.is_empty() && trial.seen.failures == 0 {
+        return Ok(());
+    }
+    let words = format!(
+        "{} answers differ, the witness failed {} times\n{}",
+        wrong.len(),
+        trial.seen.failures,
+        wrong.join("\n")
+    );
+    Err(Error::Failed(words))
+}

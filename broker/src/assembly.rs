@@ -1,0 +1,216 @@
+//! One shard put together, on whatever executor and disk it runs: its store is opened after the node's journals have been
+//! recovered, its owner and its requests start, connections are served until the broker stops. `startup/` does this on
+//! glommio and direct I/O, the simulator on virtual time and a simulated disk.
+
+use std::cell::Cell;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use shard::budget::{Budget, BudgetLimits};
+use shard::driver::OwnerDriver;
+use shard::env::Env;
+use shard::image::MetadataImage;
+use shard::net::ByteStream;
+use shard::notify::Notify;
+use shard::owner::{LogsIo, Owner};
+use shard::placement::Placement;
+use shard::router::{Router, ShardMessage};
+use shard::runtime::mailbox::Mailbox;
+use storage::disk::Disk;
+use storage::error::StorageError;
+use storage::recovery::recover_journals;
+use storage::store::{Store, StoreOptions};
+
+use crate::config::settings::Settings;
+use crate::exit::{Failure, Status};
+use crate::listener::connection::{ConnectionInfo, serve};
+use crate::node::{Broker, NodeMessage};
+use crate::publish;
+use crate::view::View;
+
+/// How long a stopping shard waits for its connections.
+const CONNECTIONS_END_MAX: Duration = Duration::from_secs(4);
+
+/// Lets all shards open their stores after the first has recovered the journals.
+#[derive(Debug)]
+pub struct Gate {
+    open: Option<Vec<flume::Sender<()>>>,
+    opened: flume::Receiver<()>,
+}
+
+/// The gates of a node's shards; the first one's shard recovers the journals and opens them.
+#[must_use]
+pub fn gates(shards: u16) -> Vec<Gate> {
+    let (senders, receivers): (Vec<_>, Vec<_>) = (0..shards).map(|_| flume::bounded(1)).unzip();
+    let mut senders = Some(senders);
+    receivers
+        .into_iter()
+        .map(|opened| Gate {
+            open: senders.take(),
+            opened,
+        })
+        .collect()
+}
+
+/// One shard that runs.
+pub struct Shard<E: Env, L: LogsIo> {
+    /// What its requests work with.
+    pub broker: Rc<Broker<E>>,
+    /// The tasks around its partitions.
+    pub driver: OwnerDriver<E, L, NodeMessage>,
+}
+
+/// Opens the store of `shard` in the log directory `dir`, after the journals of the run before were recovered.
+///
+/// # Errors
+/// [`Failure`] with what storage said, or when the shard that recovers the journals has ended.
+pub async fn open_store<D: Disk>(
+    disk: D,
+    dir: &Path,
+    shard: u16,
+    gate: Gate,
+    options: StoreOptions,
+) -> Result<Rc<Store<D>>, Failure> {
+    if let Some(open) = gate.open {
+        let recovered = recover_journals(&disk, dir, |_, _| {})
+            .await
+            .map_err(|e| storage_failed(&e))?;
+        if recovered.commits > 0 {
+            tracing::info!(
+                commits = recovered.commits,
+                bytes = recovered.bytes,
+                logs = recovered.logs.len(),
+                "journals of an earlier run were replayed"
+            );
+        }
+        for shard in open {
+            let _ = shard.send(());
+        }
+    }
+    if gate.opened.recv_async().await.is_err() {
+        return Err(Failure::new(
+            Status::Software,
+            "the shard that recovers the journals ended",
+        ));
+    }
+    Store::open(disk, dir, shard, options)
+        .await
+        .map_err(|e| storage_failed(&e))
+}
+
+/// Starts the tasks of a shard whose partitions lie in `logs`. It serves when [`Broker::has_metadata`] ends. `on_failure` is
+/// told when storage has failed.
+pub fn start<E: Env, L: LogsIo>(
+    env: &E,
+    mailbox: Mailbox<ShardMessage<NodeMessage>>,
+    settings: Arc<Settings>,
+    memory: BudgetLimits,
+    logs: &L,
+    on_failure: impl FnOnce(StorageError) + 'static,
+) -> Shard<E, L> {
+    let (outbox, inbox) = mailbox.open(env);
+    let router = Router::new(outbox);
+    let nothing = View::new(
+        Arc::new(MetadataImage::empty("")),
+        Arc::new(Placement::new(router.shards())),
+        settings.node_id,
+        Arc::new(settings.fixed.clone()),
+    );
+    let owner = Owner::new(settings.node_id, logs.clone());
+    let budget = Budget::new(memory);
+    env.spawn(budget.clone().collect_returns());
+    let broker = Rc::new(Broker::new(
+        env.clone(),
+        router.clone(),
+        settings,
+        budget,
+        nothing,
+    ));
+    let driver = OwnerDriver::new(env.clone(), owner, logs.clone(), router);
+    driver.start(on_failure);
+
+    let (publications, to_follow) = flume::unbounded();
+    env.spawn(publish::follow(
+        broker.clone(),
+        driver.clone(),
+        logs.clone(),
+        to_follow,
+    ));
+    let control = crate::control::start(&broker);
+    let stopping = broker.clone();
+    let inbox_of = driver.clone();
+    env.spawn(async move {
+        inbox_of
+            .serve_inbox(inbox, move |message| match message {
+                NodeMessage::Publish(publication) => {
+                    let _ = publications.send(publication);
+                }
+                NodeMessage::AutoCreate(names) => control.create_automatically(names),
+                NodeMessage::Command(command, reply) => control.command(command, reply),
+                NodeMessage::Stop => stopping.stop(),
+            })
+            .await;
+    });
+    Shard { broker, driver }
+}
+
+/// Starts the background work of a shard's store.
+pub fn start_housekeeping<E: Env, D: Disk>(env: &E, store: Rc<Store<D>>) {
+    let background = env.clone();
+    env.spawn_background(async move {
+        while store.housekeeping().await.is_ok() {
+            background.yield_to_reactor().await;
+        }
+    });
+}
+
+/// Serves the connections that `accept` gives, each with the name of its listener, until the broker stops or there are no
+/// more; then waits for them to end, within bounds.
+pub async fn serve_connections<E: Env, S: ByteStream>(
+    broker: &Rc<Broker<E>>,
+    accept: impl AsyncFn() -> Option<(S, Arc<str>)>,
+) {
+    let open = Rc::new(Cell::new(0usize));
+    let changed = Rc::new(Notify::new());
+    let mut next_id = u64::from(broker.router.shard().0) << 48;
+    loop {
+        let accepted = futures_lite::future::or(accept(), async {
+            broker.stopping().await;
+            None
+        });
+        let Some((stream, listener)) = accepted.await else {
+            break;
+        };
+        next_id += 1;
+        open.set(open.get() + 1);
+        let (broker, open, changed, id) = (broker.clone(), open.clone(), changed.clone(), next_id);
+        broker.env.clone().spawn(async move {
+            serve_one(broker, stream, listener, id).await;
+            open.set(open.get() - 1);
+            changed.notify();
+        });
+    }
+    broker.stopping().await;
+    let ended = changed.until(|| (open.get() == 0).then_some(()));
+    futures_lite::future::or(ended, broker.env.sleep(CONNECTIONS_END_MAX)).await;
+}
+
+async fn serve_one<E: Env, S: ByteStream>(broker: Rc<Broker<E>>, stream: S, listener: Arc<str>, id: u64) {
+    let info = Rc::new(ConnectionInfo::new(id, stream.peer(), listener));
+    broker.metrics.connection_opened();
+    let reason = serve(broker.clone(), stream, info.clone()).await;
+    tracing::debug!(peer = %info.peer, ?reason, "connection ended");
+    broker.metrics.connection_closed(&reason);
+}
+
+/// What a storage error means for the process.
+#[must_use]
+pub fn storage_failed(error: &StorageError) -> Failure {
+    let status = match error {
+        StorageError::Damage(_) | StorageError::Version { .. } => Status::Data,
+        _ => Status::Io,
+    };
+    Failure::new(status, format!("storage: {error}"))
+}

@@ -1,0 +1,273 @@
+//! The command line: what can be asked of the `penstock` binary, and the text that teaches it. Options may stand before
+//! or after the command.
+
+mod check;
+mod config;
+pub mod logging;
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::layers::AsWritten;
+use crate::config::resolve::{Resolved, Surroundings, is_known, resolve};
+use crate::exit::{Failure, Status};
+
+use self::logging::LogFormat;
+
+/// Shown below the options of `penstock --help`.
+const EXAMPLES: &str = "\
+Examples:
+  penstock                                     listens on 127.0.0.1:9092, data in ./data
+  penstock --config server.properties          a Kafka server.properties as it is
+  penstock --override listeners=PLAINTEXT://:9092 --override log.dirs=/var/lib/penstock
+  PENSTOCK_LOG_DIRS=/var/lib/penstock penstock the same key from the environment
+  penstock config --config server.properties   every effective value and where it comes from
+  penstock check                               what this host allows, and what to change
+
+Settings have Kafka's names and units; our own begin with `penstock.`. Where a key is set in several places, the strongest wins:
+  built-in default < file < PENSTOCK_… environment < --override < dynamic configs (kafka-configs)
+A key's variable is its name in upper case with `_` for `.`: num.partitions is PENSTOCK_NUM_PARTITIONS, penstock.shards is PENSTOCK_SHARDS.
+
+Once it serves, the broker prints one line on standard output:
+  penstock ready: listeners PLAINTEXT://127.0.0.1:9092 admin 127.0.0.1:9644 data /srv/data shards 4 (120 ms)
+The log goes to standard error. SIGTERM or SIGINT stops it in order, within 10 seconds; a second one ends it at once.
+
+Metrics and health: http://127.0.0.1:9644/metrics, /health/live, /health/ready
+
+Exit codes (sysexits):
+  0   stopped as asked         71  the system refuses: memory, io_uring
+  64  wrong command line       74  reading or writing failed
+  65  damaged files            78  wrong configuration, or the data are in use
+  69  a port is in use         128+n  ended by a second signal n
+  70  a bug of ours";
+
+/// The command line as it was given.
+#[derive(Debug, Parser)]
+#[command(
+    name = "penstock",
+    version,
+    about = "A Kafka broker: one shard per core, durable acknowledgements.",
+    after_help = "`penstock --help` has examples, precedence and exit codes.",
+    after_long_help = EXAMPLES
+)]
+pub struct CommandLine {
+    #[command(flatten)]
+    options: Options,
+    #[command(subcommand)]
+    command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the broker; this is what happens without a command
+    Start {
+        #[command(flatten)]
+        options: Options,
+    },
+    /// Print every effective setting and where it comes from
+    Config {
+        #[command(flatten)]
+        options: Options,
+        /// As JSON: name, value, origin, type, doc
+        #[arg(long)]
+        json: bool,
+    },
+    /// Look at the host and say what is not as it should be
+    Check {
+        #[command(flatten)]
+        options: Options,
+        /// As JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Options of every command.
+#[derive(Clone, Debug, Default, Args)]
+struct Options {
+    /// A file in the form of Kafka's server.properties [env: PENSTOCK_CONFIG]
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Set one key, stronger than file and environment; may be repeated
+    #[arg(short, long = "override", value_name = "KEY=VALUE")]
+    overrides: Vec<String>,
+    /// What to log: error, warn, info, debug, or a filter like info,broker=debug [env: PENSTOCK_LOG]
+    #[arg(long, value_name = "FILTER")]
+    log: Option<String>,
+    /// How log lines look [env: PENSTOCK_LOG_FORMAT]
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    log_format: Option<LogFormat>,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Run the broker.
+    Start,
+    /// Print the effective configuration.
+    Config {
+        /// As JSON.
+        json: bool,
+    },
+    /// Print the host report.
+    Check {
+        /// As JSON.
+        json: bool,
+    },
+}
+
+impl CommandLine {
+    /// Reads the arguments of the process. `Err` is the process's end: help and version were printed, or a mistake was.
+    pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, ExitCode> {
+        Self::try_parse_from(arguments).map_err(|error| {
+            // A closed standard output is no reason for another message.
+            let _ = error.print();
+            if error.use_stderr() {
+                ExitCode::from(Status::Usage as u8)
+            } else {
+                ExitCode::SUCCESS
+            }
+        })
+    }
+
+    /// What is to be done.
+    #[must_use]
+    pub fn action(&self) -> Action {
+        match self.command {
+            None | Some(Command::Start { .. }) => Action::Start,
+            Some(Command::Config { json, .. }) => Action::Config { json },
+            Some(Command::Check { json, .. }) => Action::Check { json },
+        }
+    }
+
+    /// The options before and after the command together; those after are stronger.
+    fn options(&self) -> Options {
+        let before = self.options.clone();
+        let after = match &self.command {
+            None => Options::default(),
+            Some(
+                Command::Start { options } | Command::Config { options, .. } | Command::Check { options, .. },
+            ) => options.clone(),
+        };
+        Options {
+            config: after.config.or(before.config),
+            overrides: [before.overrides, after.overrides].concat(),
+            log: after.log.or(before.log),
+            log_format: after.log_format.or(before.log_format),
+        }
+    }
+
+    /// Starts logging as the options and the environment say. The log is complete once the guard is dropped.
+    ///
+    /// # Errors
+    /// When filter or format are none.
+    pub fn start_logging(&self) -> Result<logging::LogGuard, Failure> {
+        let options = self.options();
+        logging::start(options.log, options.log_format)
+    }
+
+    /// The configuration as written and as understood.
+    ///
+    /// # Errors
+    /// The sentence about the first thing that is wrong.
+    pub fn configuration(&self) -> Result<(AsWritten, Resolved), Failure> {
+        let options = self.options();
+        let wrong = |e: crate::config::layers::ConfigError| Failure::new(Status::Config, e.0);
+        let file = options
+            .config
+            .or_else(|| std::env::var_os("PENSTOCK_CONFIG").map(PathBuf::from));
+        let environment = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+        let written =
+            AsWritten::read(file.as_deref(), environment, &options.overrides, is_known).map_err(wrong)?;
+        let directory = std::env::current_dir().map_err(|e| {
+            Failure::new(
+                Status::System,
+                format!("the working directory cannot be found: {e}"),
+            )
+        })?;
+        let around = Surroundings {
+            directory: &directory,
+            host_name: &host_name(),
+        };
+        let resolved = resolve(&written, around).map_err(wrong)?;
+        Ok((written, resolved))
+    }
+}
+
+/// Does what only prints: `config` and `check`.
+///
+/// # Errors
+/// As [`CommandLine::configuration`]; `check` fails when the host cannot run a broker.
+pub fn print(command_line: &CommandLine, action: Action) -> Result<(), Failure> {
+    let (written, resolved) = command_line.configuration()?;
+    match action {
+        Action::Config { json } => config::print(&written, &resolved, json),
+        Action::Check { json } => check::print(&resolved.settings, json),
+        Action::Start => Ok(()),
+    }
+}
+
+/// Writes to standard output; nobody reading it any more (`penstock config | head`) is no failure.
+fn say(text: &str) {
+    let _ = io::stdout().lock().write_all(text.as_bytes());
+}
+
+fn host_name() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .map(|name| name.trim().to_owned())
+        .ok()
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| "localhost".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn read(arguments: &[&str]) -> CommandLine {
+        CommandLine::try_parse_from(arguments).expect("a right command line")
+    }
+
+    #[test]
+    fn the_definition_holds_together() {
+        CommandLine::command().debug_assert();
+    }
+
+    #[test]
+    fn plain_penstock_starts_the_broker() {
+        assert_eq!(read(&["penstock"]).action(), Action::Start);
+        assert_eq!(read(&["penstock", "start"]).action(), Action::Start);
+        assert_eq!(
+            read(&["penstock", "config", "--json"]).action(),
+            Action::Config { json: true }
+        );
+    }
+
+    #[test]
+    fn options_before_and_after_the_command_are_put_together() {
+        let line = read(&[
+            "penstock",
+            "--override",
+            "a=1",
+            "--config",
+            "x",
+            "start",
+            "-o",
+            "b=2",
+            "-c",
+            "y",
+            "--log",
+            "debug",
+        ]);
+        let options = line.options();
+        assert_eq!(options.overrides, ["a=1", "b=2"]);
+        assert_eq!(options.config, Some(PathBuf::from("y")));
+        assert_eq!(options.log.as_deref(), Some("debug"));
+    }
+}

@@ -1,0 +1,318 @@
+//! Crash safety of the store on the simulated disk: a mixed workload is stopped at every mutation it makes, by power loss
+//! (unsynced writes lost, torn, reordered) and by kill -9, and started again. After each recovery every append that was
+//! reported durable is there once, in order, at its offset; nothing is there that was not sent; producer state and leader
+//! epochs agree with the log; and the store goes on from there into the next crash. A disk that lies about syncs must be
+//! found out, else the checks see nothing.
+
+mod common;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use common::{
+    Durable, Producer, ReadBatch, batch, commit_loop, content, dir, housekeeping_loop, log_id, read_log,
+};
+use futures_lite::future::or;
+use storage::commit::CommitLimits;
+use storage::disk::Disk;
+use storage::disk::sim::{SimDisk, SimDiskConfig};
+use storage::journal::JournalOptions;
+use storage::log::LogRef;
+use storage::log::append::AppendBatch;
+use storage::log::config::LogConfig;
+use storage::recovery::recover_journals;
+use storage::sim_executor::{SimExecutor, SimHandle};
+use storage::sim_rng::SimRng;
+use storage::store::{Store, StoreOptions};
+use storage::types::{LeaderEpoch, Offset};
+
+const NOW_MS: i64 = 1_700_000_000_000;
+const LOGS: u8 = 3;
+/// Appends of one life of the process.
+const APPENDS: usize = 40;
+
+/// What was sent to one log: the truth to compare with.
+#[derive(Clone, Debug, Default)]
+struct Sent {
+    batches: Vec<(Offset, Offset, Bytes, LeaderEpoch, i32)>,
+    /// Everything below was reported durable.
+    durable: Offset,
+}
+
+type Model = Rc<RefCell<BTreeMap<u8, Sent>>>;
+
+fn options() -> StoreOptions {
+    StoreOptions {
+        cache_bytes: 64 << 10,
+        write_behind_bytes: 8 << 10,
+        journal: JournalOptions {
+            file_bytes: 48 << 10,
+            files_max: 3,
+        },
+        commit: CommitLimits {
+            bytes_max: 96 << 10,
+            ..CommitLimits::default()
+        },
+        ..StoreOptions::default()
+    }
+}
+
+fn config() -> LogConfig {
+    LogConfig {
+        segment_bytes: 200 << 10,
+        ..LogConfig::default()
+    }
+}
+
+/// How a life ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    PowerLoss,
+    Kill,
+}
+
+/// One life: recover, check, append until the work is done or the disk stops. Returns whether it got to its end.
+async fn life(handle: SimHandle, disk: SimDisk, model: Model, mut rng: SimRng, stop_cleanly: bool) {
+    disk.create_dir(dir()).await.expect("create");
+    disk.sync_dir(Path::new("/")).await.expect("sync");
+    // As many shards as the life likes: one runs the workload, the others may have left journals.
+    recover_journals(&disk, dir(), |_, _| {}).await.expect("journals");
+    let shard = rng.between(0, 2) as u16;
+    let store = Store::open(disk.clone(), dir(), shard, options())
+        .await
+        .expect("store");
+    let mut logs = Vec::new();
+    for number in 0..LOGS {
+        let log = store
+            .open_log(log_id(number), &format!("t{number}"), config(), NOW_MS)
+            .await
+            .expect("log");
+        let sent = model.borrow_mut().entry(number).or_default().clone();
+        let kept = check(&store, log, sent, number).await;
+        model.borrow_mut().insert(number, kept);
+        logs.push(log);
+    }
+    let durable = Durable::default();
+    handle.spawn(commit_loop(Rc::clone(&store), Rc::clone(&durable)));
+    handle.spawn(commit_loop(Rc::clone(&store), Rc::clone(&durable)));
+    handle.spawn(housekeeping_loop(Rc::clone(&store)));
+    for round in 0..APPENDS {
+        let number = rng.between(0, u64::from(LOGS) - 1) as u8;
+        append(&store, logs[usize::from(number)], number, round, &mut rng, &model);
+        if rng.chance(300_000) {
+            handle.sleep(Duration::from_micros(rng.between(1, 3000))).await;
+        }
+        note_durable(&durable, &logs, &model);
+    }
+    for (number, log) in logs.iter().enumerate() {
+        let end = store.offsets(*log).expect("open").log_end;
+        while store.offsets(*log).expect("open").durable_end < end {
+            handle.sleep(Duration::from_micros(200)).await;
+            note_durable(&durable, &logs, &model);
+        }
+        let read = read_log(&store, *log, end, 20_000).await;
+        assert_eq!(
+            read.len(),
+            model.borrow()[&(number as u8)].batches.len(),
+            "read before any crash"
+        );
+    }
+    note_durable(&durable, &logs, &model);
+    if stop_cleanly {
+        store.close().await.expect("clean stop");
+    }
+}
+
+fn append(store: &Store<SimDisk>, log: LogRef, number: u8, round: usize, rng: &mut SimRng, model: &Model) {
+    let mut model = model.borrow_mut();
+    let sent = model.get_mut(&number).expect("known");
+    let size = match rng.between(0, 9) {
+        0..=5 => rng.between(70, 600),
+        6..=7 => rng.between(3_000, 9_000),
+        _ => rng.between(64 << 10, 90 << 10),
+    } as usize;
+    let records = rng.between(1, 3) as i32;
+    let (epoch, sequence) = sent
+        .batches
+        .last()
+        .map_or((LeaderEpoch(0), 0), |(_, _, _, epoch, next)| (*epoch, *next));
+    let epoch = if rng.chance(50_000) {
+        LeaderEpoch(epoch.0 + 1)
+    } else {
+        epoch
+    };
+    let producer = Producer {
+        id: 70 + i64::from(number),
+        epoch: 0,
+        sequence,
+    };
+    let bytes = batch(
+        records,
+        size,
+        NOW_MS + round as i64,
+        producer,
+        rng.between(0, 255) as u8,
+    );
+    let kept = content(&bytes);
+    let appended = store
+        .append(log, AppendBatch::from_client(bytes, epoch), NOW_MS)
+        .expect("append");
+    assert!(!appended.is_duplicate);
+    sent.batches.push((
+        appended.base_offset,
+        appended.last_offset,
+        kept,
+        epoch,
+        sequence + records,
+    ));
+}
+
+fn note_durable(durable: &Durable, logs: &[LogRef], model: &Model) {
+    for (number, log) in logs.iter().enumerate() {
+        if let Some(end) = durable.borrow().get(log) {
+            model
+                .borrow_mut()
+                .get_mut(&(number as u8))
+                .expect("known")
+                .durable = *end;
+        }
+    }
+}
+
+/// Compares a recovered log with what was sent, and forgets what the crash took.
+async fn check(store: &Store<SimDisk>, log: LogRef, mut sent: Sent, number: u8) -> Sent {
+    let offsets = store.offsets(log).expect("open");
+    assert_eq!(offsets.log_end, offsets.durable_end);
+    let found: Vec<ReadBatch> = read_log(store, log, offsets.log_end, 30_000).await;
+    assert!(
+        offsets.log_end >= sent.durable,
+        "log {number}: durable up to {}, recovered up to {}",
+        sent.durable,
+        offsets.log_end
+    );
+    assert!(
+        found.len() <= sent.batches.len(),
+        "log {number}: more than was sent"
+    );
+    for (read, (base, last, kept, epoch, _)) in found.iter().zip(&sent.batches) {
+        assert_eq!((read.base, read.last), (*base, *last), "log {number}");
+        assert_eq!(&read.content, kept, "log {number} at {base}");
+        assert_eq!(store.epoch_of(log, *base), *epoch, "log {number} at {base}");
+    }
+    sent.batches.truncate(found.len());
+    let producers = store.producers(log);
+    match sent.batches.last() {
+        None => assert!(producers.is_empty()),
+        Some((base, last, _, epoch, next)) => {
+            assert_eq!(offsets.log_end, last.plus(1), "log {number}");
+            assert_eq!(store.newest_epoch(log), *epoch);
+            assert_eq!(producers.len(), 1, "log {number}");
+            assert_eq!(producers[0].last_sequence, next - 1, "log {number}");
+            let again = batch(
+                (last.0 - base.0 + 1) as i32,
+                100,
+                NOW_MS,
+                Producer {
+                    id: 70 + i64::from(number),
+                    epoch: 0,
+                    sequence: next - (last.0 - base.0 + 1) as i32,
+                },
+                0,
+            );
+            let answer = store
+                .append(log, AppendBatch::from_client(again, *epoch), NOW_MS)
+                .expect("a duplicate");
+            assert!(answer.is_duplicate, "log {number}");
+            assert_eq!((answer.base_offset, answer.last_offset), (*base, *last));
+        }
+    }
+    sent
+}
+
+/// Runs lives that crash at the given mutations, then one that must go through. Returns the mutations of the last.
+fn run(seed: u64, config: SimDiskConfig, crashes: &[(u64, End)], stop_cleanly: bool) -> u64 {
+    let model = Model::default();
+    let mut executor = SimExecutor::new(seed);
+    let mut disk = SimDisk::new(&executor.handle(), config);
+    for (index, (at, end)) in crashes.iter().enumerate() {
+        let handle = executor.handle();
+        disk.crash_after(*at);
+        let rng = SimRng::new(seed + index as u64, "workload");
+        let work = life(handle, disk.clone(), Rc::clone(&model), rng, stop_cleanly);
+        executor.block_on(or(or(work, disk.crashed()), too_long(executor.handle())));
+        drop(executor);
+        executor = SimExecutor::new(seed * 1000 + index as u64);
+        disk = match end {
+            End::PowerLoss => disk.restart(&executor.handle()),
+            End::Kill => disk.restart_after_kill(&executor.handle()),
+        };
+    }
+    let rng = SimRng::new(seed + 500, "workload");
+    let work = life(executor.handle(), disk.clone(), model, rng, stop_cleanly);
+    executor.block_on(or(work, too_long(executor.handle())));
+    disk.mutations()
+}
+
+/// A life of a few hundred operations takes well under a minute of virtual time; one that hangs ends here.
+async fn too_long(handle: SimHandle) {
+    handle.sleep(Duration::from_secs(60)).await;
+    panic!("the workload hangs");
+}
+
+#[test]
+fn a_crash_at_every_mutation_loses_nothing_that_was_durable() {
+    for (seed, end) in [(1, End::PowerLoss), (2, End::PowerLoss), (3, End::Kill)] {
+        let mutations = run(seed, SimDiskConfig::seeded(seed), &[], true);
+        assert!(mutations > 100, "{mutations}");
+        for at in 1..=mutations + 5 {
+            run(seed, SimDiskConfig::seeded(seed), &[(at, end)], true);
+        }
+    }
+}
+
+#[test]
+fn crashes_in_recovery_and_in_the_life_after_lose_nothing_that_was_durable() {
+    for seed in 100..400 {
+        let mut rng = SimRng::new(seed, "crashes");
+        let crashes: Vec<(u64, End)> = (0..4)
+            .map(|index| {
+                let at = if index % 2 == 1 {
+                    rng.between(1, 30)
+                } else {
+                    rng.between(1, 200)
+                };
+                (
+                    at,
+                    if rng.chance(300_000) {
+                        End::Kill
+                    } else {
+                        End::PowerLoss
+                    },
+                )
+            })
+            .collect();
+        run(seed, SimDiskConfig::seeded(seed), &crashes, rng.chance(500_000));
+    }
+}
+
+#[test]
+fn a_disk_that_lies_about_syncs_is_found_out() {
+    let loses = |seed, lie_about_sync| {
+        let config = SimDiskConfig {
+            lie_about_sync,
+            ..SimDiskConfig::seeded(seed)
+        };
+        std::panic::catch_unwind(|| run(seed, config, &[(60 + seed, End::PowerLoss)], false)).is_err()
+    };
+    let honest = (1..40).filter(|seed| loses(*seed, false)).count();
+    let lying = (1..40).filter(|seed| loses(*seed, true)).count();
+    assert_eq!(honest, 0);
+    assert!(
+        lying > 20,
+        "appends reported durable before they were must be noticed: {lying} of 39"
+    );
+}
