@@ -51,7 +51,7 @@ impl<E: Env, L: LogsIo, N: Send + 'static> OwnerDriver<E, L, N> {
         result
     }
 
-    /// Starts the committer and the deadline task. `on_failure` is told when storage has failed; it is offline then.
+    /// Starts the committer, the storage's background work and the deadline task. `on_failure` is told when storage has failed; it is offline then.
     pub fn start(&self, on_failure: impl FnOnce(StorageError) + 'static) {
         let driver = self.clone();
         self.0.env.spawn(async move {
@@ -60,6 +60,11 @@ impl<E: Env, L: LogsIo, N: Send + 'static> OwnerDriver<E, L, N> {
         });
         let driver = self.clone();
         self.0.env.spawn(async move { driver.watch_deadlines().await });
+        let logs = self.0.logs.clone();
+        // Its failure is the committer's too, which reports it.
+        self.0
+            .env
+            .spawn(async move { while logs.background().await.is_ok() {} });
     }
 
     /// Handles the shard's messages for ever; `on_node` gets the process's own.

@@ -19,7 +19,6 @@ pub mod owner;
 pub mod partition;
 pub mod placement;
 pub mod purgatory;
-pub mod quorum;
 pub mod replies;
 #[cfg(feature = "runtime")]
 pub mod router;

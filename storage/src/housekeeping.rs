@@ -7,8 +7,15 @@ use crate::disk::{Disk, DiskFile};
 use crate::error::StorageError;
 use crate::journal::writer::JournalFile;
 use crate::log::Log;
+use crate::log::config::Durability;
+use crate::log::cursor::Partial;
+use crate::notify::join_all;
 use crate::store::Store;
+use crate::types::Offset;
 use crate::write_behind::{FlushTo, index_files, write_file};
+
+/// Logs written at a time while a journal file is recycled.
+const FLUSHES_MAX: usize = 8;
 
 impl<D: Disk> Store<D> {
     /// One round of background work; waits for work first. To be called in a loop by one task of low priority.
@@ -17,23 +24,74 @@ impl<D: Disk> Store<D> {
     /// [`StorageError`] when the store is or goes offline; the loop ends then.
     pub async fn housekeeping(&self) -> Result<(), StorageError> {
         self.behind
-            .wait_for(|| (self.is_offline() || self.has_background_work()).then_some(()))
+            .wait_for(|| {
+                let work = !self.closed.get() && self.has_background_work();
+                (self.is_offline() || work).then_some(())
+            })
             .await;
         self.check_online()?;
-        if !self.journal.has_ready() {
+        if !self.journal.has_ready() && self.journal.may_grow() {
             self.plan_lock().await;
             let made = self.make_journal_room().await;
             self.plan_unlock();
-            made?;
+            return made;
         }
-        let Some(log) = self.logs.borrow_mut().next_dirty() else {
+        let dirty = self.logs.borrow_mut().next_dirty();
+        if let Some(log) = dirty {
+            self.settle_class(&log).await?;
+            return self.flush_log(&log, FlushTo::FullBlocks).await;
+        }
+        if self.purge_one().await? {
             return Ok(());
-        };
-        self.flush_log(&log, FlushTo::FullBlocks).await
+        }
+        self.recycle_oldest().await
     }
 
     fn has_background_work(&self) -> bool {
-        !self.journal.has_ready() || self.logs.borrow().has_dirty()
+        !self.journal.has_ready()
+            || self.journal.oldest_full().is_some()
+            || self.logs.borrow().has_dirty()
+            || !self.doomed.borrow().is_empty()
+    }
+
+    /// A commit of the log has ended: it is written behind when that is worth a write, or due for another reason. The
+    /// rest waits until its journal file is wanted back.
+    pub(crate) fn consider_write_behind(&self, log: &Log<D>) {
+        let state = log.state.borrow();
+        let rolled = state.segment_after(state.cursor.segment).is_some();
+        let worth = state.unwritten_bytes() >= self.options.write_behind_bytes;
+        let unopened = state
+            .segment(state.cursor.segment)
+            .is_some_and(|segment| segment.file.is_none());
+        if worth || rolled || unopened || state.epochs_dirty {
+            self.logs.borrow_mut().touch(log.log_ref.slot);
+            self.behind.notify();
+        }
+    }
+
+    /// A log that was switched to class `fsync`: what it wrote unsynced is synced, then the class counts.
+    async fn settle_class(&self, log: &Rc<Log<D>>) -> Result<(), StorageError> {
+        {
+            let state = log.state.borrow();
+            if !state.is_unsynced || state.config.durability != Durability::Fsync {
+                return Ok(());
+            }
+        }
+        // Nothing is planned meanwhile, and what was planned has been written.
+        self.plan_lock().await;
+        self.moved
+            .wait_for(|| (log.state.borrow().cursor.is_still() || self.is_offline()).then_some(()))
+            .await;
+        let synced = self.disk.sync_filesystem(&self.dir).await;
+        if synced.is_ok() {
+            let mut state = log.state.borrow_mut();
+            state.is_unsynced = false;
+            if !state.cursor.residue.is_empty() {
+                state.cursor.partial = Partial::OnDisk;
+            }
+        }
+        self.plan_unlock();
+        synced.map_err(|error| self.fail(error))
     }
 
     /// Makes sure a prepared journal file is in reserve: creates one, or recycles the oldest. The plan lock is held.
@@ -45,20 +103,35 @@ impl<D: Disk> Store<D> {
                     .create_file()
                     .await
                     .map_err(|error| self.fail(error))?;
-            } else if let Some(oldest) = self.journal.oldest_full() {
-                self.recycle(oldest).await?;
+                self.moved.notify();
+            } else if self.journal.oldest_full().is_some() {
+                self.recycle_oldest().await?;
             } else {
-                // The oldest file still has a commit in flight.
-                let ended = self.commits_ended.get();
-                self.moved
-                    .wait_for(|| (self.commits_ended.get() != ended || self.is_offline()).then_some(()))
-                    .await;
+                self.moved.next().await; // the oldest file still has a commit in flight
             }
         }
         Ok(())
     }
 
-    /// Brings all that the oldest journal file holds into the segments, makes it durable, and puts the file to use again.
+    /// Brings all that the oldest full journal file holds into the segments, makes it durable, and puts the file to use
+    /// again. Does nothing when no file is full, or waits for whoever is at it already.
+    async fn recycle_oldest(&self) -> Result<(), StorageError> {
+        if self.recycling.replace(true) {
+            self.moved
+                .wait_for(|| (!self.recycling.get() || self.is_offline()).then_some(()))
+                .await;
+            return self.check_online();
+        }
+        let result = match self.journal.oldest_full() {
+            Some(oldest) => self.recycle(oldest).await,
+            None => Ok(()),
+        };
+        self.recycling.set(false);
+        self.moved.notify();
+        self.behind.notify();
+        result
+    }
+
     async fn recycle(&self, oldest: Rc<JournalFile<D>>) -> Result<(), StorageError> {
         let reach: Vec<_> = oldest
             .reach
@@ -66,20 +139,9 @@ impl<D: Disk> Store<D> {
             .iter()
             .map(|(slot, to)| (*slot, *to))
             .collect();
-        for (slot, to) in reach {
-            let Some(log) = self.logs.borrow().get(slot) else {
-                continue;
-            };
-            while log.state.borrow().cursor.written() < to {
-                self.flush_log(&log, FlushTo::FullBlocks).await?;
-                if log.state.borrow().cursor.written() < to {
-                    self.flush_log(&log, FlushTo::End).await?;
-                }
-                if log.state.borrow().cursor.written() < to {
-                    self.moved.next().await; // a commit is carrying these bytes to the segment right now
-                }
-                self.check_online()?;
-            }
+        for some in reach.chunks(FLUSHES_MAX) {
+            let flushes = some.iter().map(|(slot, to)| self.flush_to(*slot, *to));
+            join_all(flushes).await.into_iter().collect::<Result<(), _>>()?;
         }
         self.disk
             .sync_filesystem(&self.dir)
@@ -88,8 +150,23 @@ impl<D: Disk> Store<D> {
         self.journal
             .recycle(oldest)
             .await
-            .map_err(|error| self.fail(error))?;
-        self.moved.notify();
+            .map_err(|error| self.fail(error))
+    }
+
+    /// Writes the log's segments at least up to this segment and position.
+    async fn flush_to(&self, slot: u32, to: (Offset, u32)) -> Result<(), StorageError> {
+        let log = self.logs.borrow().get(slot);
+        let Some(log) = log else { return Ok(()) };
+        while log.state.borrow().cursor.written() < to {
+            self.flush_log(&log, FlushTo::FullBlocks).await?;
+            if log.state.borrow().cursor.written() < to {
+                self.flush_log(&log, FlushTo::End).await?;
+            }
+            if log.state.borrow().cursor.written() < to {
+                self.moved.next().await; // a commit is carrying these bytes to the segment right now
+            }
+            self.check_online()?;
+        }
         Ok(())
     }
 
@@ -99,6 +176,7 @@ impl<D: Disk> Store<D> {
     /// # Errors
     /// [`StorageError`]; what was acknowledged is in the journal then.
     pub async fn close(&self) -> Result<(), StorageError> {
+        self.closed.set(true);
         let logs: Vec<Rc<Log<D>>> = self.logs.borrow().iter().cloned().collect();
         for log in &logs {
             log.state.borrow_mut().closing = true;
@@ -112,6 +190,8 @@ impl<D: Disk> Store<D> {
                 (idle || self.is_offline()).then_some(())
             })
             .await;
+        self.plan_lock().await; // for good: nothing is committed any more
+        self.recycle_oldest().await?;
         for log in &logs {
             self.close_files(log).await?;
         }
@@ -123,7 +203,7 @@ impl<D: Disk> Store<D> {
     }
 
     /// Brings one log to rest: all bytes in the segments, the active one cut and synced, small files written.
-    async fn close_files(&self, log: &Rc<Log<D>>) -> Result<(), StorageError> {
+    pub(crate) async fn close_files(&self, log: &Rc<Log<D>>) -> Result<(), StorageError> {
         self.flush_log(log, FlushTo::End).await?;
         let (file, size, files) = {
             let mut state = log.state.borrow_mut();

@@ -14,16 +14,14 @@ use crate::commit::run::ControlFrame;
 use crate::disk::{Disk, DiskError};
 use crate::error::{AppendError, StorageError};
 use crate::journal::writer::{Journal, JournalOptions};
+use crate::layout::{DirMark, DirName, journal_dir};
 use crate::log::append::{AppendBatch, Appended};
 use crate::log::{Log, LogOffsets, LogRef};
 use crate::notify::Notify;
-use crate::types::{LogId, Offset};
+use crate::types::LogId;
 
 pub use crate::commit::run::CommitOutcome;
 pub use crate::log::read::{ColdRead, ReadOutcome};
-
-/// The directory in each log directory where our own files live.
-pub const OWN_DIRECTORY: &str = ".penstock";
 
 /// Sizes and bounds of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +47,7 @@ impl Default for StoreOptions {
         Self {
             cache_bytes: 64 << 20,
             staged_bytes_max: 64 << 20,
-            unwritten_bytes_max: 64 << 20,
+            unwritten_bytes_max: 96 << 20,
             write_behind_bytes: 256 << 10,
             journal: JournalOptions::default(),
             commit: CommitLimits::default(),
@@ -69,9 +67,17 @@ pub struct Store<D: Disk> {
     pub(crate) cache: RefCell<BatchCache>,
     pub(crate) journal: Journal<D>,
     pub(crate) controls: RefCell<VecDeque<ControlFrame>>,
+    pub(crate) controls_staged: Cell<u64>,
+    pub(crate) controls_durable: Cell<u64>,
+    /// Directories of deleted logs, to be removed.
+    pub(crate) doomed: RefCell<VecDeque<PathBuf>>,
     /// Bytes in all tails.
     pub(crate) unwritten_bytes: Cell<usize>,
     pub(crate) planning: Cell<bool>,
+    /// A journal file is being recycled.
+    pub(crate) recycling: Cell<bool>,
+    /// The clean stop has begun.
+    pub(crate) closed: Cell<bool>,
     pub(crate) commits_started: Cell<u64>,
     pub(crate) commits_ended: Cell<u64>,
     /// Something was staged.
@@ -103,11 +109,12 @@ impl<D: Disk> Store<D> {
         shard: u16,
         options: StoreOptions,
     ) -> Result<Rc<Self>, StorageError> {
-        let journal_dir = dir
-            .join(OWN_DIRECTORY)
-            .join("journal")
-            .join(format!("shard-{shard}"));
-        let journal = Journal::open(&disk, dir, &journal_dir, shard, options.journal).await?;
+        let journal = Journal::open(&disk, dir, &journal_dir(dir, shard), shard, options.journal).await?;
+        let doomed = if shard == 0 {
+            deleted_directories(&disk, dir).await?
+        } else {
+            VecDeque::new()
+        };
         Ok(Rc::new(Self {
             disk,
             dir: dir.to_owned(),
@@ -122,8 +129,13 @@ impl<D: Disk> Store<D> {
             cache: RefCell::new(BatchCache::new(options.cache_bytes)),
             journal,
             controls: RefCell::default(),
+            controls_staged: Cell::new(0),
+            controls_durable: Cell::new(0),
+            doomed: RefCell::new(doomed),
             unwritten_bytes: Cell::new(0),
             planning: Cell::new(false),
+            recycling: Cell::new(false),
+            closed: Cell::new(false),
             commits_started: Cell::new(0),
             commits_ended: Cell::new(0),
             staged: Notify::default(),
@@ -172,24 +184,6 @@ impl<D: Disk> Store<D> {
         self.log(log).map(|log| log.state.borrow().offsets())
     }
 
-    /// Waits until the log is durable up to `offset`. Somebody else commits.
-    ///
-    /// # Errors
-    /// [`StorageError`] when the store is or goes offline, or the log is not open.
-    pub async fn durable_to(&self, log: LogRef, offset: Offset) -> Result<(), StorageError> {
-        self.moved
-            .wait_for(|| {
-                if let Err(error) = self.check_online() {
-                    return Some(Err(error));
-                }
-                match self.offsets(log) {
-                    None => Some(Err(StorageError::NoSuchLog)),
-                    Some(offsets) => (offsets.durable_end >= offset).then_some(Ok(())),
-                }
-            })
-            .await
-    }
-
     /// The open log of this id.
     #[must_use]
     pub fn find_log(&self, id: LogId) -> Option<LogRef> {
@@ -231,6 +225,24 @@ impl<D: Disk> Store<D> {
         self.behind.notify();
         error
     }
+}
+
+/// Directories of logs that were deleted in an earlier run; the first shard removes them.
+async fn deleted_directories<D: Disk>(disk: &D, dir: &Path) -> Result<VecDeque<PathBuf>, StorageError> {
+    let deleted = |name: &str| {
+        matches!(
+            DirName::parse(name),
+            DirName::Replica {
+                mark: DirMark::Delete,
+                ..
+            }
+        )
+    };
+    let entries = disk.list(dir).await?;
+    let doomed = entries
+        .iter()
+        .filter(|entry| entry.is_dir && deleted(&entry.name));
+    Ok(doomed.map(|entry| dir.join(&entry.name)).collect())
 }
 
 impl<D: Disk> Logs<D> {

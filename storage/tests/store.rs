@@ -173,3 +173,182 @@ fn a_restarted_log_knows_its_producers() {
         });
     }
 }
+
+#[test]
+fn records_are_found_by_time_inside_compressed_batches_in_memory_and_on_disk() {
+    use protocol::compression::{Codec, Compressor};
+    use protocol::record::{BatchBuilder, BatchOptions, NewRecord};
+
+    let executor = SimExecutor::new(3);
+    let handle = executor.handle();
+    let disk = SimDisk::new(&handle, SimDiskConfig::seeded(3));
+    executor.block_on(async {
+        let (store, durable) = start(&handle, &disk).await;
+        let config = LogConfig {
+            segment_bytes: 20_000,
+            ..config()
+        };
+        let log = store.open_log(log_id(0), "t", config, NOW_MS).await.expect("log");
+        let mut compressor = Compressor::default();
+        // 300 batches of three records; record n has time 10 n, but the last of each batch is 5 earlier than the first.
+        let time = |offset: i64| {
+            if offset % 3 == 2 {
+                10 * (offset - 2) - 5
+            } else {
+                10 * offset
+            }
+        };
+        let mut value = vec![0u8; 400];
+        for first in (0..900).step_by(3) {
+            let options = BatchOptions {
+                codec: [Codec::None, Codec::Lz4, Codec::Zstd][first as usize / 3 % 3],
+                ..BatchOptions::default()
+            };
+            let mut builder = BatchBuilder::new(options, &mut compressor);
+            for offset in first..first + 3 {
+                value
+                    .iter_mut()
+                    .enumerate()
+                    .for_each(|(i, byte)| *byte = (i as i64 * offset % 251) as u8);
+                let record = NewRecord {
+                    timestamp: NOW_MS + time(offset),
+                    key: None,
+                    value: Some(&value),
+                    headers: &[],
+                };
+                builder.append(&record).expect("fits");
+            }
+            append(&store, log, builder.finish().expect("batch").bytes, NOW_MS);
+        }
+        let end = Offset(900);
+        while durable.borrow().get(&log) != Some(&end) {
+            handle.sleep(std::time::Duration::from_millis(1)).await;
+        }
+        assert!(store.offsets(log).expect("open").segments > 3);
+        for wanted in (-20..9_100).step_by(7) {
+            let first = (0..900).find(|offset| time(*offset) >= wanted);
+            let found = store
+                .offset_for_timestamp(log, NOW_MS + wanted, end)
+                .await
+                .expect("look-up");
+            assert_eq!(found.map(|found| found.offset.0), first, "at {wanted}");
+            assert_eq!(
+                found.map(|found| found.timestamp),
+                first.map(|offset| NOW_MS + time(offset))
+            );
+        }
+        let newest = store
+            .max_timestamp(log, end)
+            .await
+            .expect("look-up")
+            .expect("not empty");
+        assert_eq!((newest.offset, newest.timestamp), (Offset(898), NOW_MS + 8980));
+        let below = store
+            .max_timestamp(log, Offset(450))
+            .await
+            .expect("look-up")
+            .expect("not empty");
+        assert_eq!(below.offset, Offset(448));
+        let none = store
+            .offset_for_timestamp(log, NOW_MS + 4500, Offset(400))
+            .await
+            .expect("look-up");
+        assert_eq!(none, None, "nothing at or above the bound");
+    });
+}
+
+#[test]
+fn deleted_records_and_deleted_logs_are_gone_and_stay_gone() {
+    let executor = SimExecutor::new(4);
+    let handle = executor.handle();
+    let disk = SimDisk::new(&handle, SimDiskConfig::seeded(4));
+    let producer = |sequence| Producer {
+        id: 5,
+        epoch: 0,
+        sequence,
+    };
+    executor.block_on(async {
+        let (store, _) = start(&handle, &disk).await;
+        let config = LogConfig {
+            segment_bytes: 4_000,
+            ..config()
+        };
+        let kept = store
+            .open_log(log_id(0), "kept", config.clone(), NOW_MS)
+            .await
+            .expect("log");
+        let gone = store
+            .open_log(log_id(1), "gone", config, NOW_MS)
+            .await
+            .expect("log");
+        for sequence in 0..20 {
+            append(
+                &store,
+                kept,
+                batch(1, 1000, NOW_MS, producer(sequence), 1),
+                NOW_MS,
+            );
+            append(
+                &store,
+                gone,
+                batch(1, 1000, NOW_MS, producer(sequence), 1),
+                NOW_MS,
+            );
+        }
+        while store.offsets(kept).expect("open").durable_end < Offset(20) {
+            handle.sleep(std::time::Duration::from_millis(1)).await;
+        }
+        assert!(store.delete_records(kept, Offset(21)).await.is_err());
+        assert_eq!(
+            store.delete_records(kept, Offset(10)).await.expect("delete"),
+            Offset(10)
+        );
+        assert_eq!(
+            store.delete_records(kept, Offset(5)).await.expect("delete"),
+            Offset(10)
+        );
+        let offsets = store.offsets(kept).expect("open");
+        assert_eq!((offsets.log_start, offsets.log_end), (Offset(10), Offset(20)));
+        assert!(matches!(
+            store.read(kept, Offset(9), 1000, Offset(20), true),
+            storage::store::ReadOutcome::OutOfRange
+        ));
+        assert_eq!(read_log(&store, kept, Offset(20), 3000).await.len(), 10);
+        store.delete_log(gone).await.expect("delete");
+        assert_eq!(store.offsets(gone), None);
+        // The name can be used again at once.
+        let again = store
+            .open_log(log_id(2), "gone", LogConfig::default(), NOW_MS)
+            .await
+            .expect("log");
+        assert_eq!(store.offsets(again).expect("open").log_end, Offset(0));
+        append(&store, again, batch(1, 300, NOW_MS, PLAIN, 9), NOW_MS);
+        while store.offsets(again).expect("open").durable_end < Offset(1) {
+            handle.sleep(std::time::Duration::from_millis(1)).await;
+        }
+    });
+    drop(executor);
+    let executor = SimExecutor::new(5);
+    let handle = executor.handle();
+    let disk = disk.restart(&handle);
+    executor.block_on(async {
+        let (store, _) = start(&handle, &disk).await;
+        let again = store
+            .open_log(log_id(2), "gone", LogConfig::default(), NOW_MS)
+            .await
+            .expect("log");
+        assert_eq!(store.offsets(again).expect("open").log_end, Offset(1));
+        let kept = store
+            .open_log(log_id(0), "kept", LogConfig::default(), NOW_MS)
+            .await
+            .expect("log");
+        let offsets = store.offsets(kept).expect("open");
+        assert_eq!((offsets.log_start, offsets.log_end), (Offset(10), Offset(20)));
+        assert!(
+            !disk
+                .paths()
+                .iter()
+                .any(|path| path.to_string_lossy().ends_with("-delete"))
+        );
+    });
+}

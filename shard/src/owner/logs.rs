@@ -56,6 +56,8 @@ pub trait LogsIo: Logs + Clone + 'static {
     async fn look_up(&self, log: Self::Log, what: LookUp) -> OffsetAnswer;
     /// Waits until something is staged, makes it durable, and tells whose durable end moved where.
     async fn commit(&self) -> Result<Vec<(Self::Log, Offset)>, StorageError>;
+    /// Waits for background work (write-behind, journal files, files of deleted logs) and does a round of it.
+    async fn background(&self) -> Result<(), StorageError>;
     /// Opens the log of a partition of `topic`, or creates it.
     async fn open(
         &self,

@@ -9,6 +9,7 @@ use storage::error::{AppendError, StorageError};
 use storage::log::LogRef;
 use storage::log::append::AppendBatch;
 use storage::log::config::{Durability, LogConfig};
+use storage::log::timestamps::TimedOffset;
 use storage::store::{ColdRead, ReadOutcome, Store};
 use storage::types::{LeaderEpoch, LogId, Offset, ProducerId};
 
@@ -104,8 +105,12 @@ impl<D: Disk> Logs for StoreLogs<D> {
         self.0.epoch_of(log, offset)
     }
 
-    fn aborted(&self, _log: LogRef, _from: Offset, _to: Offset) -> Vec<(ProducerId, Offset)> {
-        Vec::new()
+    fn aborted(&self, log: LogRef, from: Offset, to: Offset) -> Vec<(ProducerId, Offset)> {
+        let aborted = self.0.aborted_transactions(log, from, to);
+        aborted
+            .iter()
+            .map(|txn| (txn.producer_id, txn.first_offset))
+            .collect()
     }
 }
 
@@ -120,8 +125,35 @@ impl<D: Disk> LogsIo for StoreLogs<D> {
         }
     }
 
-    async fn look_up(&self, _log: LogRef, _what: LookUp) -> OffsetAnswer {
-        OffsetAnswer::failed(ErrorCode::UNKNOWN_SERVER_ERROR)
+    async fn look_up(&self, log: LogRef, what: LookUp) -> OffsetAnswer {
+        let found = match what {
+            LookUp::MaxTimestamp { upper } => self.0.max_timestamp(log, upper).await,
+            LookUp::Timestamp { at, upper } => self.0.offset_for_timestamp(log, at, upper).await,
+            LookUp::DeleteBefore(offset) => match self.0.delete_records(log, offset).await {
+                Ok(offset) => Ok(Some(TimedOffset {
+                    offset,
+                    timestamp: -1,
+                    leader_epoch: LeaderEpoch::NONE,
+                })),
+                Err(error) => Err(error),
+            },
+        };
+        match found {
+            Ok(found) => OffsetAnswer {
+                error: ErrorCode::NONE,
+                offset: found.map_or(Offset::NONE, |found| found.offset),
+                timestamp: found.map_or(-1, |found| found.timestamp),
+                leader_epoch: found.map_or(LeaderEpoch::NONE, |found| found.leader_epoch),
+            },
+            Err(StorageError::OffsetOutOfRange { .. }) => {
+                OffsetAnswer::failed(ErrorCode::OFFSET_OUT_OF_RANGE)
+            }
+            Err(StorageError::NoSuchLog) => OffsetAnswer::failed(ErrorCode::NOT_LEADER_OR_FOLLOWER),
+            Err(error) => {
+                tracing::error!(%error, ?what, "a look-up in a log failed");
+                OffsetAnswer::failed(ErrorCode::KAFKA_STORAGE_ERROR)
+            }
+        }
     }
 
     async fn commit(&self) -> Result<Vec<(LogRef, Offset)>, StorageError> {
@@ -138,10 +170,16 @@ impl<D: Disk> LogsIo for StoreLogs<D> {
         self.0.open_log(id, topic, log_config(settings), now.0).await
     }
 
-    fn configure(&self, _log: LogRef, _settings: &TopicSettings) {}
+    async fn background(&self) -> Result<(), StorageError> {
+        self.0.housekeeping().await
+    }
 
-    async fn delete(&self, _log: LogRef) -> Result<(), StorageError> {
-        Ok(())
+    fn configure(&self, log: LogRef, settings: &TopicSettings) {
+        self.0.set_config(log, log_config(settings));
+    }
+
+    async fn delete(&self, log: LogRef) -> Result<(), StorageError> {
+        self.0.delete_log(log).await
     }
 }
 

@@ -73,6 +73,8 @@ struct DirectWrite<D: Disk> {
 struct Planned<D: Disk> {
     ticket: u64,
     entries: Vec<Entry<D>>,
+    /// Control frames up to this number are in this commit or an earlier one.
+    controls: u64,
     journal: Option<(Reservation<D>, Chunks<D>)>,
 }
 
@@ -118,7 +120,7 @@ impl<D: Disk> Store<D> {
     fn plan_commit(&self) -> Option<Planned<D>> {
         let pressure = self.unwritten_bytes.get() > self.options.unwritten_bytes_max;
         let shares = self.planner.borrow_mut().plan(&*self.logs.borrow(), pressure);
-        let controls: Vec<ControlFrame> = self.controls.borrow_mut().drain(..).collect();
+        let controls = self.take_controls();
         if self.is_offline() || (shares.is_empty() && controls.is_empty()) {
             return None;
         }
@@ -139,8 +141,19 @@ impl<D: Disk> Store<D> {
         Some(Planned {
             ticket,
             entries,
+            controls: self.controls_staged.get(),
             journal,
         })
+    }
+
+    /// The waiting frames; those of logs that were closed meanwhile mean nothing any more.
+    fn take_controls(&self) -> Vec<ControlFrame> {
+        let logs = self.logs.borrow();
+        let mut waiting = self.controls.borrow_mut();
+        waiting
+            .drain(..)
+            .filter(|frame| logs.get(frame.slot).is_some())
+            .collect()
     }
 
     /// Takes a share's batches from their log and settles the route.
@@ -293,6 +306,7 @@ impl<D: Disk> Store<D> {
         let Planned {
             ticket,
             mut entries,
+            controls,
             journal,
         } = planned;
         let (reservation, chunks) = journal.unzip();
@@ -339,6 +353,7 @@ impl<D: Disk> Store<D> {
         for (log, flight) in flights {
             self.land(&log, flight);
         }
+        self.controls_durable.set(controls);
         self.commits_ended.set(ticket + 1);
         self.moved.notify();
         self.behind.notify();
@@ -356,7 +371,7 @@ impl<D: Disk> Store<D> {
         }
         state.durable_end = entry.taken.end;
         drop(state);
-        self.logs.borrow_mut().touch(entry.log.log_ref.slot);
+        self.consider_write_behind(&entry.log);
         Some((entry.log.log_ref, entry.taken.end))
     }
 }

@@ -26,6 +26,14 @@ pub struct FileContent {
     pub behind: Vec<CommitPlace>,
 }
 
+impl FileContent {
+    /// The sequence of the first valid commit.
+    #[must_use]
+    pub fn first_sequence(&self) -> Option<u64> {
+        self.commits.first().map(|place| place.header.sequence)
+    }
+}
+
 /// The commits to replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chain {
@@ -55,19 +63,19 @@ pub struct Break {
 /// # Errors
 /// The chain breaks where it was durable.
 pub fn chain(files: &[FileContent], durable_sequence: u64) -> Result<Chain, Break> {
-    let mut order: Vec<(u64, usize)> = Vec::with_capacity(files.len());
-    for (index, file) in files.iter().enumerate() {
-        match file.header {
-            Ok(header) if !header.retired => order.push((header.generation, index)),
-            _ => {}
-        }
-    }
-    order.sort_unstable();
-    let known = order
+    let in_use = |file: &FileContent| file.header.is_ok_and(|header| !header.retired);
+    let known = files
         .iter()
-        .flat_map(|&(_, index)| files[index].commits.iter().chain(&files[index].behind))
+        .filter(|file| in_use(file))
+        .flat_map(|file| file.commits.iter().chain(&file.behind))
         .map(|place| place.header.durable_sequence)
         .fold(durable_sequence, u64::max);
+    // Files are used in the order in which they became ready, which need not be the order of their generations.
+    let mut order: Vec<(u64, usize)> = Vec::with_capacity(files.len());
+    for (index, file) in files.iter().enumerate().filter(|(_, file)| in_use(file)) {
+        order.extend(file.first_sequence().map(|sequence| (sequence, index)));
+    }
+    order.sort_unstable();
 
     let mut out = Chain {
         commits: Vec::new(),

@@ -25,7 +25,7 @@ pub struct JournalOptions {
 impl Default for JournalOptions {
     fn default() -> Self {
         Self {
-            file_bytes: 64 << 20,
+            file_bytes: 32 << 20,
             files_max: 4,
         }
     }

@@ -4,7 +4,7 @@
 use bytes::Bytes;
 
 use super::LogState;
-use super::batch::{BATCH_PREFIX_BYTES, BatchHeader, prefix};
+use super::batch::{BATCH_PREFIX_BYTES, BatchHeader};
 use super::tail::TailBatch;
 use crate::batch_cache::{Backing, BatchCache, CacheInsert};
 use crate::disk::Disk;
@@ -142,7 +142,7 @@ impl<D: Disk> LogState<D> {
             CacheInsert {
                 previous_end: self.end,
                 last_offset: last,
-                prefix: prefix(&header, base, header.leader_epoch),
+                prefix: header.prefix(),
                 body: batch.bytes.slice(BATCH_PREFIX_BYTES..),
                 backing: batch.backing,
             },

@@ -22,13 +22,17 @@ impl<D: Disk> Store<D> {
     #[must_use]
     pub fn epoch_of(&self, log: LogRef, offset: Offset) -> LeaderEpoch {
         let entry = self.log(log);
-        entry.and_then(|entry| entry.state.borrow().epochs.epoch_for(offset)).unwrap_or(LeaderEpoch::NONE)
+        entry
+            .and_then(|entry| entry.state.borrow().epochs.epoch_for(offset))
+            .unwrap_or(LeaderEpoch::NONE)
     }
 
     /// The newest epoch in the log, NONE for one that never had a batch.
     #[must_use]
     pub fn newest_epoch(&self, log: LogRef) -> LeaderEpoch {
         let entry = self.log(log);
-        entry.and_then(|entry| entry.state.borrow().epochs.latest()).map_or(LeaderEpoch::NONE, |latest| latest.epoch)
+        entry
+            .and_then(|entry| entry.state.borrow().epochs.latest())
+            .map_or(LeaderEpoch::NONE, |latest| latest.epoch)
     }
 }

@@ -1,14 +1,16 @@
 //! One partition's log on its shard: the segments, the newest batches, offsets, producers, epochs. Everything here is
 //! plain memory and decides without I/O; the store's drivers (commit, write-behind, recovery) do the reading and writing.
 
+pub mod admin;
 pub mod append;
 pub mod batch;
 pub mod config;
-mod epochs;
 pub(crate) mod cursor;
+mod epochs;
 pub mod query;
 pub mod read;
 pub(crate) mod tail;
+pub mod timestamps;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -20,7 +22,7 @@ use crate::leader_epoch::LeaderEpochs;
 use crate::producer_state::ProducerState;
 use crate::segment::state::Segment;
 use crate::types::{LogId, Offset};
-use config::{Durability, LogConfig};
+use config::LogConfig;
 use cursor::{Partial, WriteCursor};
 use tail::Tail;
 
@@ -78,6 +80,8 @@ pub(crate) struct LogState<D: Disk> {
     pub(crate) offline: Option<Rc<str>>,
     /// The journal generation whose file names this log.
     pub(crate) introduced: u64,
+    /// Appends count when they are written, without a sync; may outlast the setting until what was written is synced.
+    pub(crate) is_unsynced: bool,
     /// A structural change (truncate, delete, close) is under way: appends are refused.
     pub(crate) closing: bool,
 }
@@ -139,8 +143,8 @@ impl<D: Disk> LogState<D> {
     }
 
     /// Acknowledged without a sync.
-    pub(crate) fn unsynced_class(&self) -> bool {
-        self.config.durability != Durability::Fsync
+    pub(crate) const fn unsynced_class(&self) -> bool {
+        self.is_unsynced
     }
 
     /// Whether a commit may write the active part of the log straight to its segment.

@@ -6,7 +6,9 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 
-use super::batch::{BATCH_HEADER_BYTES, BatchHeader};
+use protocol::record::BATCH_HEADER_BYTES;
+
+use super::batch::BatchHeader;
 use super::{Log, LogRef, LogState};
 use crate::batch_cache::{CacheRead, ReadEnd};
 use crate::disk::{Disk, DiskFile, IO_BYTES_MAX, OpenMode};

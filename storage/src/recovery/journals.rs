@@ -11,8 +11,8 @@ use crate::disk::{BLOCK_BYTES, Disk, DiskFile, IO_BYTES_MAX, OpenMode, align_up}
 use crate::error::{Damage, StorageError};
 use crate::journal::frame::{self, CommitHeader, FileHeader, HEADER_BYTES, Invalid};
 use crate::journal::scan::{Break, CommitPlace, FileContent, chain};
+use crate::layout::journals_dir;
 use crate::log::read::read_window;
-use crate::store::OWN_DIRECTORY;
 use crate::types::{LogId, Offset};
 
 /// What phase 1 found and did.
@@ -36,6 +36,7 @@ pub struct JournalRecovery {
 struct OldFile {
     path: PathBuf,
     content: FileContent,
+    is_replayed: bool,
 }
 
 /// Replays and removes the journals in the log directory `dir`. To be run once, before any store of it is opened.
@@ -48,7 +49,7 @@ pub async fn recover_journals<D: Disk>(
     dir: &Path,
     mut progress: impl FnMut(u64, u64),
 ) -> Result<JournalRecovery, StorageError> {
-    let root = dir.join(OWN_DIRECTORY).join("journal");
+    let root = journals_dir(dir);
     let shards = match disk.list(&root).await {
         Ok(entries) => entries,
         Err(error) if error.is_not_found() => return Ok(JournalRecovery::default()),
@@ -68,7 +69,11 @@ pub async fn recover_journals<D: Disk>(
                 .iter()
                 .map(|place| place.header.commit_bytes() as u64)
                 .sum::<u64>();
-            files.push(OldFile { path, content });
+            files.push(OldFile {
+                path,
+                content,
+                is_replayed: false,
+            });
         }
         out.shards += usize::from(!files.is_empty());
         out.files += files.len();
@@ -76,7 +81,7 @@ pub async fn recover_journals<D: Disk>(
     }
     let mut redo = Redo::new(disk, dir);
     let mut done = 0;
-    for (_, files) in &journals {
+    for (_, files) in &mut journals {
         replay_shard(disk, files, &mut redo, &mut out, |bytes| {
             done += bytes;
             progress(done, total);
@@ -91,10 +96,11 @@ pub async fn recover_journals<D: Disk>(
     Ok(out)
 }
 
-/// Removes a shard's journal files, the oldest first and each durably before the next. What a crash leaves is then the end
-/// of the chain, which applies to the same effect; its beginning alone would cut the logs short.
+/// Removes a shard's journal files durably one by one: first those behind the end of the chain, whose commits must not
+/// look like a chain of their own; then the chain's, the oldest first. What a crash leaves is then the end of the chain,
+/// which applies to the same effect; its beginning alone would cut the logs short.
 async fn remove_files<D: Disk>(disk: &D, dir: &Path, files: &mut [OldFile]) -> Result<(), StorageError> {
-    files.sort_by_key(|file| file.content.header.map_or(0, |header| header.generation));
+    files.sort_by_key(|file| (file.is_replayed, file.content.first_sequence()));
     for file in files {
         disk.remove_file(&file.path).await?;
         disk.sync_dir(dir).await?;
@@ -104,7 +110,7 @@ async fn remove_files<D: Disk>(disk: &D, dir: &Path, files: &mut [OldFile]) -> R
 
 async fn replay_shard<D: Disk>(
     disk: &D,
-    files: &[OldFile],
+    files: &mut [OldFile],
     redo: &mut Redo<'_, D>,
     out: &mut JournalRecovery,
     mut progress: impl FnMut(u64),
@@ -114,6 +120,7 @@ async fn replay_shard<D: Disk>(
     redo.begin_shard();
     let mut open: Option<(usize, Window<D::File>)> = None;
     for (index, place) in &chain.commits {
+        files[*index].is_replayed = true;
         if open.as_ref().is_none_or(|(at, _)| at != index) {
             let file = disk.open(&files[*index].path, OpenMode::Read).await?;
             open = Some((*index, Window::new(file)));

@@ -14,7 +14,7 @@ use crate::disk::{BLOCK_BYTES, DirEntry, Disk, DiskFile, OpenMode, align_down};
 use crate::error::StorageError;
 use crate::leader_epoch::LeaderEpochs;
 use crate::log::batch::BatchHeader;
-use crate::log::config::LogConfig;
+use crate::log::config::{Durability, LogConfig};
 use crate::log::cursor::WriteCursor;
 use crate::log::read::read_window;
 use crate::log::tail::Tail;
@@ -90,6 +90,7 @@ impl<D: Disk> Store<D> {
 
     fn empty_state(&self, base: Offset, config: LogConfig, now_ms: i64) -> LogState<D> {
         let active = Segment::new(base, config.segment_index_bytes, now_ms);
+        let is_unsynced = config.durability != Durability::Fsync;
         LogState {
             config,
             log_start: base,
@@ -103,6 +104,7 @@ impl<D: Disk> Store<D> {
             producers: ProducerState::new(base, self.options.producers_max),
             offline: None,
             introduced: 0,
+            is_unsynced,
             closing: false,
         }
     }

@@ -1,10 +1,11 @@
 //! Walks the batches of a segment file, checking each CRC, until the file ends or something is not a batch.
 
 use bytes::Bytes;
+use protocol::record::BATCH_HEADER_BYTES;
 
 use crate::disk::{DiskFile, IO_BYTES_MAX};
 use crate::error::StorageError;
-use crate::log::batch::{BATCH_HEADER_BYTES, BatchHeader, crc_matches};
+use crate::log::batch::{BatchHeader, crc_matches};
 use crate::log::read::read_window;
 use crate::types::Offset;
 

@@ -1,0 +1,206 @@
+//! Changes to a log that are not appends: settings, log start, closing, deleting.
+
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use super::config::{Durability, LogConfig};
+use super::{Log, LogRef};
+use crate::commit::run::ControlFrame;
+use crate::disk::Disk;
+use crate::error::StorageError;
+use crate::journal::FrameKind;
+use crate::layout::{DirMark, PartitionName};
+use crate::store::Store;
+use crate::types::Offset;
+
+impl<D: Disk> Store<D> {
+    /// New settings for an open log, at once. A change to durability class `fsync` takes effect when what the log wrote
+    /// without syncing is synced, in the next round of [`Self::housekeeping`].
+    pub fn set_config(&self, log: LogRef, config: LogConfig) {
+        let Some(entry) = self.log(log) else { return };
+        let mut state = entry.state.borrow_mut();
+        if config.durability != Durability::Fsync {
+            state.is_unsynced = true;
+        }
+        let must_sync = state.is_unsynced && config.durability == Durability::Fsync;
+        state.config = config;
+        drop(state);
+        if must_sync {
+            self.logs.borrow_mut().touch(log.slot);
+            self.behind.notify();
+        }
+    }
+
+    /// Moves the log's start up to `new_start`, which is not above the durable end; records below it are gone for readers
+    /// at once, and for good when this returns. Returns the log start, which is higher if it was higher before.
+    ///
+    /// # Errors
+    /// [`StorageError::OffsetOutOfRange`] above the durable end; the store offline.
+    pub async fn delete_records(&self, log: LogRef, new_start: Offset) -> Result<Offset, StorageError> {
+        self.check_online()?;
+        let entry = self.log(log).ok_or(StorageError::NoSuchLog)?;
+        let start = {
+            let mut state = entry.state.borrow_mut();
+            if new_start > state.durable_end {
+                return Err(StorageError::OffsetOutOfRange {
+                    wanted: new_start,
+                    start: state.log_start,
+                    end: state.durable_end,
+                });
+            }
+            if new_start > state.log_start {
+                state.log_start = new_start;
+                state.epochs_dirty |= state.epochs.truncate_from_start(new_start);
+                state.producers.on_log_start(new_start);
+            }
+            state.log_start
+        };
+        self.commit_control(ControlFrame {
+            slot: log.slot,
+            kind: FrameKind::Start,
+            auxiliary: 0,
+            offset: start,
+            segment: Offset::ZERO,
+            position: 0,
+        })
+        .await?;
+        self.remove_segments_below_start(&entry).await?;
+        Ok(start)
+    }
+
+    /// Closes a log: what is staged is committed, everything goes into its segments and is synced, and the journal lets go
+    /// of it, so that another shard may open it.
+    ///
+    /// # Errors
+    /// [`StorageError`]; the log stays as durable as it was.
+    pub async fn close_log(&self, log: LogRef) -> Result<(), StorageError> {
+        let entry = self.log(log).ok_or(StorageError::NoSuchLog)?;
+        entry.state.borrow_mut().closing = true;
+        self.wait_committed(&entry).await?;
+        self.close_files(&entry).await?;
+        self.retire(&entry).await
+    }
+
+    /// Deletes a log: it is gone for readers and writers at once; its directory is renamed to `…-delete` when this
+    /// returns and removed by [`Self::housekeeping`].
+    ///
+    /// # Errors
+    /// [`StorageError`] from the disk.
+    pub async fn delete_log(&self, log: LogRef) -> Result<(), StorageError> {
+        let entry = self.log(log).ok_or(StorageError::NoSuchLog)?;
+        let withdrawn = {
+            let mut state = entry.state.borrow_mut();
+            state.closing = true;
+            let durable_or_taken = state.tail.first_staged().map_or(state.end, |batch| batch.base);
+            let staged = state.tail.truncate(durable_or_taken);
+            state.end = durable_or_taken;
+            staged
+        };
+        self.planner.borrow_mut().forget(log.slot, withdrawn);
+        self.unwritten_bytes.set(self.unwritten_bytes.get() - withdrawn);
+        self.wait_committed(&entry).await?;
+        self.retire(&entry).await?;
+        let name = PartitionName::parse(&entry.name).map_or_else(
+            || format!("{}-delete", entry.name),
+            |name| name.marked(&self.unique(&entry), DirMark::Delete),
+        );
+        let doomed = self.dir.join(name);
+        self.disk.rename(&entry.dir, &doomed).await?;
+        self.disk.sync_dir(&self.dir).await?;
+        self.doomed.borrow_mut().push_back(doomed);
+        self.behind.notify();
+        Ok(())
+    }
+
+    /// 32 hexadecimal digits that no other deletion of this run has; what earlier runs left is removed at the start.
+    fn unique(&self, log: &Log<D>) -> String {
+        let here = u128::from(self.shard) << 32 | u128::from(log.log_ref.slot);
+        format!("{:032x}", u128::from_be_bytes(log.id.topic.0) ^ here)
+    }
+
+    /// Removes one directory of a deleted log. Returns whether there was one.
+    pub(crate) async fn purge_one(&self) -> Result<bool, StorageError> {
+        let next: Option<PathBuf> = self.doomed.borrow_mut().pop_front();
+        let Some(doomed) = next else { return Ok(false) };
+        match self.disk.remove_dir_all(&doomed).await {
+            Err(error) if !error.is_not_found() => Err(error.into()),
+            _ => Ok(true),
+        }
+    }
+
+    /// Waits until no commit holds batches of the log and no write to its segments is under way.
+    async fn wait_committed(&self, log: &Rc<Log<D>>) -> Result<(), StorageError> {
+        self.moved
+            .wait_for(|| {
+                let state = log.state.borrow();
+                let idle = state.tail.staged_bytes() == 0
+                    && !state.tail.is_committing(state.durable_end)
+                    && state.cursor.is_still()
+                    && !log.flushing.get();
+                (idle || self.is_offline()).then_some(())
+            })
+            .await;
+        self.check_online()
+    }
+
+    /// The journal forgets the log, then the store does.
+    async fn retire(&self, log: &Rc<Log<D>>) -> Result<(), StorageError> {
+        self.commit_control(ControlFrame {
+            slot: log.log_ref.slot,
+            kind: FrameKind::Retire,
+            auxiliary: 0,
+            offset: log.state.borrow().end,
+            segment: Offset::ZERO,
+            position: 0,
+        })
+        .await?;
+        // A flush may have begun meanwhile; it ends before the files move.
+        self.moved
+            .wait_for(|| (!log.flushing.get() || self.is_offline()).then_some(()))
+            .await;
+        self.logs.borrow_mut().remove(log.log_ref.slot);
+        self.cache.borrow_mut().invalidate(log.log_ref.slot);
+        let rest = log.state.borrow().tail.bytes();
+        self.unwritten_bytes.set(self.unwritten_bytes.get() - rest);
+        Ok(())
+    }
+
+    /// Puts a frame into the next commit and waits until that is durable.
+    pub(crate) async fn commit_control(&self, frame: ControlFrame) -> Result<(), StorageError> {
+        self.check_online()?;
+        let number = self.controls_staged.get() + 1;
+        self.controls_staged.set(number);
+        self.controls.borrow_mut().push_back(frame);
+        self.staged.notify();
+        self.moved
+            .wait_for(|| (self.controls_durable.get() >= number || self.is_offline()).then_some(()))
+            .await;
+        self.check_online()
+    }
+
+    /// Takes segments that lie wholly below the log start off the log and removes their files, oldest first.
+    pub(crate) async fn remove_segments_below_start(&self, log: &Rc<Log<D>>) -> Result<(), StorageError> {
+        loop {
+            let base = {
+                let mut state = log.state.borrow_mut();
+                let start = state.log_start;
+                let next = state.segments.get(1).map(|segment| segment.base);
+                match (state.segments.front(), next) {
+                    (Some(first), Some(next)) if next <= start && first.finished => {
+                        state.segments.pop_front().map(|segment| segment.base)
+                    }
+                    _ => None,
+                }
+            };
+            let Some(base) = base else { return Ok(()) };
+            // The batches go last: without them the other files are debris that recovery clears away.
+            for extension in ["index", "timeindex", "txnindex", "snapshot", "log"] {
+                let path = super::segment_path(&log.dir, base, extension);
+                match self.disk.remove_file(&path).await {
+                    Err(error) if !error.is_not_found() => return Err(error.into()),
+                    _ => {}
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Offsets by time: the first record at or after a time (LO-8) and the record with the largest timestamp (LO-3), exact
+//! inside batches, compressed ones included. The time index leads to the place, the batches from there on are read.
+
+use std::ops::ControlFlow;
+
+use protocol::compression::Decompressor;
+use protocol::record::{BatchView, DECOMPRESSED_BYTES_MAX_DEFAULT, RecordStream, TimestampType};
+
+use super::LogRef;
+use super::batch::BatchHeader;
+use super::read::ReadOutcome;
+use crate::disk::Disk;
+use crate::error::{Damage, StorageError};
+use crate::store::Store;
+use crate::types::{LeaderEpoch, Offset};
+
+/// Bytes read at a time while looking for a record.
+const LOOK_BYTES: usize = 256 << 10;
+
+/// A record found by its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimedOffset {
+    /// The record's offset.
+    pub offset: Offset,
+    /// Its timestamp, milliseconds since 1970.
+    pub timestamp: i64,
+    /// The epoch of its batch.
+    pub leader_epoch: LeaderEpoch,
+}
+
+impl<D: Disk> Store<D> {
+    /// The first record below `upper` whose timestamp is at or after `timestamp` (LO-8); `None` when there is none.
+    ///
+    /// # Errors
+    /// [`StorageError`] from the disk or for damage.
+    pub async fn offset_for_timestamp(
+        &self,
+        log: LogRef,
+        timestamp: i64,
+        upper: Offset,
+    ) -> Result<Option<TimedOffset>, StorageError> {
+        let from = {
+            let entry = self.log(log).ok_or(StorageError::NoSuchLog)?;
+            let state = entry.state.borrow();
+            let reaches = |end: Option<Offset>| end.is_none_or(|end| end > state.log_start);
+            let mut segments = state.segments.iter().zip(
+                state
+                    .segments
+                    .iter()
+                    .skip(1)
+                    .map(|next| Some(next.base))
+                    .chain([None]),
+            );
+            let found =
+                segments.find(|(segment, end)| segment.largest.timestamp >= timestamp && reaches(*end));
+            let Some((segment, _)) = found else {
+                return Ok(None);
+            };
+            let indexed = segment
+                .indexes
+                .as_ref()
+                .map(|indexes| indexes.time.lookup(timestamp).offset);
+            indexed
+                .unwrap_or(segment.base)
+                .max(segment.base)
+                .max(state.log_start)
+        };
+        let start = self.offsets(log).ok_or(StorageError::NoSuchLog)?.log_start;
+        let mut found = None;
+        self.walk_batches(log, from, upper, |header, batch| {
+            if header.max_timestamp < timestamp || header.last_offset() < start {
+                return Ok(ControlFlow::Continue(()));
+            }
+            found = first_record(batch, |record| {
+                record.timestamp >= timestamp && record.offset >= start
+            })?;
+            Ok(if found.is_some() {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            })
+        })
+        .await?;
+        Ok(found.filter(|found: &TimedOffset| found.offset < upper))
+    }
+
+    /// The record with the largest timestamp below `upper`, the first of several (LO-3); `None` for an empty log.
+    ///
+    /// # Errors
+    /// [`StorageError`] from the disk or for damage.
+    pub async fn max_timestamp(
+        &self,
+        log: LogRef,
+        upper: Offset,
+    ) -> Result<Option<TimedOffset>, StorageError> {
+        let (mut from, start) = {
+            let entry = self.log(log).ok_or(StorageError::NoSuchLog)?;
+            let state = entry.state.borrow();
+            let largest = state
+                .segments
+                .iter()
+                .filter(|segment| segment.size > 0)
+                .map(|segment| segment.largest)
+                .reduce(|best, next| {
+                    if next.timestamp > best.timestamp {
+                        next
+                    } else {
+                        best
+                    }
+                });
+            let Some(largest) = largest else { return Ok(None) };
+            (largest.offset, state.log_start)
+        };
+        if from >= upper || from < start {
+            // The record is not to be seen (yet, or any more): the largest among those that are.
+            from = start;
+        }
+        let mut best: Option<(i64, bytes::Bytes)> = None;
+        let only = from > start;
+        self.walk_batches(log, from, upper, |header, batch| {
+            if best
+                .as_ref()
+                .is_none_or(|(timestamp, _)| header.max_timestamp > *timestamp)
+            {
+                best = Some((header.max_timestamp, batch.clone()));
+            }
+            Ok(if only {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            })
+        })
+        .await?;
+        let Some((timestamp, batch)) = best else {
+            return Ok(None);
+        };
+        first_record(&batch, |record| record.timestamp >= timestamp)
+    }
+
+    /// Hands the batches from the one that holds `from` to `upper` to `visit`, until it breaks.
+    async fn walk_batches(
+        &self,
+        log: LogRef,
+        from: Offset,
+        upper: Offset,
+        mut visit: impl FnMut(&BatchHeader, &bytes::Bytes) -> Result<ControlFlow<()>, StorageError>,
+    ) -> Result<(), StorageError> {
+        let mut at = from;
+        while at < upper {
+            let pieces = match self.read(log, at, LOOK_BYTES, upper, true) {
+                ReadOutcome::Cached(pieces) => pieces,
+                ReadOutcome::Cold(cold) => self.read_cold(cold).await?,
+                ReadOutcome::Empty | ReadOutcome::OutOfRange => return Ok(()),
+                ReadOutcome::Offline => return Err(StorageError::NoSuchLog),
+            };
+            let bytes = bytes::Bytes::from(pieces.concat());
+            if bytes.is_empty() {
+                return Ok(());
+            }
+            let mut position = 0;
+            while let Some(header) = bytes.get(position..).and_then(BatchHeader::parse) {
+                let end = (position + header.size as usize).min(bytes.len());
+                if visit(&header, &bytes.slice(position..end))?.is_break() {
+                    return Ok(());
+                }
+                at = header.last_offset().plus(1);
+                position = end;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The first record of a batch that `wanted` accepts.
+fn first_record(
+    batch: &[u8],
+    wanted: impl Fn(&TimedOffset) -> bool,
+) -> Result<Option<TimedOffset>, StorageError> {
+    let view = BatchView::parse(batch, 0).map_err(|fault| unreadable(&fault.to_string()))?;
+    let header = *view.header();
+    let mut decompressor = Decompressor::default();
+    let mut records = RecordStream::new(&view, &mut decompressor, DECOMPRESSED_BYTES_MAX_DEFAULT)
+        .map_err(|error| unreadable(&error.to_string()))?;
+    let append_time = header.attributes.timestamp_type() == TimestampType::LogAppendTime;
+    while let Some(facts) = records
+        .next_facts()
+        .map_err(|error| unreadable(&error.to_string()))?
+    {
+        let found = TimedOffset {
+            offset: Offset(header.base_offset.saturating_add(i64::from(facts.offset_delta))),
+            timestamp: if append_time {
+                header.max_timestamp
+            } else {
+                header.timestamp(facts.timestamp_delta)
+            },
+            leader_epoch: LeaderEpoch(header.leader_epoch),
+        };
+        if wanted(&found) {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
+fn unreadable(found: &str) -> StorageError {
+    Damage {
+        path: std::path::PathBuf::new(),
+        position: 0,
+        first_offset: Offset::NONE,
+        end_offset: Offset::NONE,
+        expected: "the records of a stored batch".to_owned(),
+        found: found.to_owned(),
+    }
+    .into()
+}
