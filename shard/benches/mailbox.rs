@@ -103,7 +103,7 @@ async fn serve(env: RuntimeEnv, mailbox: Mailbox<Message>) {
                 return;
             }
         }
-        env.yield_to_reactor().await;
+        env.breathe().await;
     }
 }
 

@@ -34,6 +34,11 @@ pub trait Env: Clone + 'static {
     fn sleep(&self, duration: Duration) -> impl Future<Output = ()>;
     /// Lets the reactor look at I/O, timers and messages before going on (glommio trap D7).
     fn yield_to_reactor(&self) -> impl Future<Output = ()>;
+    /// Lets the reactor look if this shard has not let it for a while, else goes on at once: what a loop over requests or
+    /// messages awaits after each batch. A reactor turn costs as much as a small request.
+    fn breathe(&self) -> impl Future<Output = ()> {
+        self.yield_to_reactor()
+    }
     /// 64 random bits: seeded in the simulator. Not for secrets.
     fn random(&self) -> u64;
     /// Runs `work`, and blames `name` if it held the core too long.

@@ -19,6 +19,7 @@ pub mod owner;
 pub mod partition;
 pub mod placement;
 pub mod purgatory;
+pub mod quorum;
 pub mod replies;
 #[cfg(feature = "runtime")]
 pub mod router;

@@ -28,7 +28,7 @@ pub trait ByteStream: 'static {
 
 /// The receiving half of a stream.
 ///
-/// A read that is always ready never lets the reactor run: callers await [`crate::env::Env::yield_to_reactor`] after
+/// A read that is always ready never lets the reactor run: callers await [`crate::env::Env::breathe`] after
 /// each batch of requests.
 pub trait ByteReader: 'static {
     /// Appends what has arrived to `buf`, waiting for at least one byte, and returns how many bytes were added; 0 means

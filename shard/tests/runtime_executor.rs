@@ -339,6 +339,31 @@ fn yielding_lets_timers_and_messages_in() {
     assert!(order < 1000, "{order} yields before a timer of 50 us fired");
 }
 
+/// [`Env::breathe`] costs a reactor turn only when the core has been held for a while.
+#[test]
+fn breathing_yields_in_a_long_turn_and_not_in_a_short_one() {
+    let (short, long) = support::on_one_shard(|env| async move {
+        env.yield_to_reactor().await;
+        let polls = || env.pulse().polls;
+        let before = polls();
+        for _ in 0..100 {
+            env.breathe().await;
+        }
+        let short = polls() - before;
+        let before = polls();
+        for _ in 0..20 {
+            spin(Duration::from_micros(300));
+            env.breathe().await;
+        }
+        (short, polls() - before)
+    });
+    assert!(short <= 2, "{short} polls for a hundred breaths without work");
+    assert!(
+        long >= 20,
+        "{long} polls for twenty breaths after 300 us of work each"
+    );
+}
+
 #[test]
 fn time_moves_forward_and_random_numbers_differ() {
     let (elapsed, wall, distinct) = support::on_one_shard(|env| async move {

@@ -18,7 +18,7 @@ use crate::layout::{DirMark, DirName, journal_dir};
 use crate::log::append::{AppendBatch, Appended};
 use crate::log::{Log, LogOffsets, LogRef};
 use crate::notify::Notify;
-use crate::types::LogId;
+use crate::types::{LogId, Offset};
 
 pub use crate::commit::run::CommitOutcome;
 pub use crate::log::read::{ColdRead, ReadOutcome};
@@ -182,6 +182,24 @@ impl<D: Disk> Store<D> {
     #[must_use]
     pub fn offsets(&self, log: LogRef) -> Option<LogOffsets> {
         self.log(log).map(|log| log.state.borrow().offsets())
+    }
+
+    /// Waits until the log is durable up to `offset`. Somebody else commits.
+    ///
+    /// # Errors
+    /// [`StorageError`] when the store is or goes offline, or the log is not open.
+    pub async fn durable_to(&self, log: LogRef, offset: Offset) -> Result<(), StorageError> {
+        self.moved
+            .wait_for(|| {
+                if let Err(error) = self.check_online() {
+                    return Some(Err(error));
+                }
+                match self.offsets(log) {
+                    None => Some(Err(StorageError::NoSuchLog)),
+                    Some(offsets) => (offsets.durable_end >= offset).then_some(Ok(())),
+                }
+            })
+            .await
     }
 
     /// The open log of this id.

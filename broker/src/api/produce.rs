@@ -13,8 +13,8 @@ use protocol::messages::produce::{
     ProduceResponseNodeEndpoint as NodeEndpoint, TopicProduceResponse,
 };
 use protocol::record::{
-    BatchError, ProduceRules, RecordError, Rewritten, TimestampType, TopicCompression, ValidatedBatch, Walk,
-    validate,
+    BATCH_HEADER_BYTES, BatchError, BatchHeader, MAGIC_V2, ProduceRules, RecordError, Rewritten,
+    TimestampType, TopicCompression, ValidatedBatch, Walk, validate,
 };
 use protocol::{ErrorCode, Str};
 use shard::config::{CompressionSetting, TopicSettings};
@@ -60,6 +60,12 @@ pub fn begin<E: Env>(context: RequestContext<E>, request: ProduceRequest) -> Sta
         parts: Vec::new(),
         responses: Vec::new(),
     };
+    let unnamed_transaction = request.transactional_id.is_none()
+        && request
+            .topic_data
+            .iter()
+            .flat_map(|topic| &topic.partition_data)
+            .any(claims_transaction);
     for topic in request.topic_data {
         let name = if context.version >= 13 {
             TopicName::Id(TopicId(topic.topic_id.0))
@@ -74,6 +80,9 @@ pub fn begin<E: Env>(context: RequestContext<E>, request: ProduceRequest) -> Sta
         for partition in topic.partition_data {
             let outcome = if acks.is_none() {
                 Err(refused(ErrorCode::INVALID_REQUIRED_ACKS, None))
+            } else if unnamed_transaction {
+                // Kafka takes it for a transactional id that the client may not use, and refuses the whole request.
+                Err(refused(ErrorCode::TRANSACTIONAL_ID_AUTHORIZATION_FAILED, None))
             } else {
                 plan.check(&context, name, &partition)
             };
@@ -105,6 +114,15 @@ pub fn begin<E: Env>(context: RequestContext<E>, request: ProduceRequest) -> Sta
     Started::Later(Box::pin(async move {
         finish(&context, &view, acks, responses, asked).await
     }))
+}
+
+/// Whether the first batch says that it is part of a transaction; only a claim, nothing of it is validated yet.
+fn claims_transaction(data: &PartitionProduceData) -> bool {
+    let records = data.records.clone().unwrap_or_default().into_bytes();
+    let header = records
+        .first_chunk::<BATCH_HEADER_BYTES>()
+        .map(BatchHeader::decode);
+    header.is_some_and(|header| header.magic == MAGIC_V2 && header.attributes.is_transactional())
 }
 
 struct Plan {

@@ -176,7 +176,7 @@ async fn read_requests<E: Env, R: ByteReader>(
         if let Err(reason) = receive(broker, shared, &mut reader, &mut intake).await {
             return reason;
         }
-        broker.env.yield_to_reactor().await;
+        broker.env.breathe().await;
     }
 }
 

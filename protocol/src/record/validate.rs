@@ -13,8 +13,10 @@ use super::produce_error::{BatchError, BatchErrorReason, RECORD_ERRORS_MAX, Reco
 use super::stream::{RecordFacts, RecordStream};
 use crate::compression::{Codec, CodecContexts};
 
-/// Bytes that a batch's records may decompress to, unless configured otherwise. Kafka has no bound; this one keeps a bomb
-/// from holding a core for more than about 0.1 s.
+/// Bytes that a batch's records may decompress to, unless configured otherwise. Kafka has no bound.
+///
+/// Measured on one core at this limit: one large record 1 ms (lz4) to 160 ms (snappy), 18 million records of the smallest
+/// size 0.6 s with every codec, from a zstd batch of 12 KB. Whoever may not stall that long walks on a side thread.
 pub const DECOMPRESSED_BYTES_MAX_DEFAULT: u64 = 128 * 1024 * 1024;
 
 /// The first version of Produce that may carry zstd (KIP-110).

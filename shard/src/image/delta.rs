@@ -43,6 +43,93 @@ pub struct ImageChanges {
     pub brokers: BTreeSet<BrokerId>,
     /// Whether feature levels changed.
     pub features: bool,
+    /// Whether producer ids were taken.
+    pub producer_ids: bool,
+}
+
+impl ImageChanges {
+    /// Whether nothing changed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Adds what changed after this.
+    pub fn merge(&mut self, later: Self) {
+        for (id, topic) in later.topics_removed {
+            self.partitions.retain(|(changed, _)| *changed != id);
+            self.topic_configs.remove(&topic.name);
+            if !self.topics_created.remove(&id) {
+                self.topics_removed.insert(id, topic);
+            }
+        }
+        self.topics_created.extend(later.topics_created);
+        self.partitions.extend(later.partitions);
+        self.topic_configs.extend(later.topic_configs);
+        self.broker_configs.extend(later.broker_configs);
+        self.group_configs.extend(later.group_configs);
+        self.client_metrics_configs.extend(later.client_metrics_configs);
+        self.brokers.extend(later.brokers);
+        self.features |= later.features;
+        self.producer_ids |= later.producer_ids;
+    }
+
+    /// What differs between two images of a cluster, when the records between them are not known.
+    #[must_use]
+    pub fn between(former: &MetadataImage, next: &MetadataImage) -> Self {
+        let mut changes = Self {
+            features: former.features != next.features,
+            producer_ids: former.next_producer_id != next.next_producer_id,
+            ..Self::default()
+        };
+        for topic in former
+            .topics
+            .iter()
+            .filter(|topic| next.topics.by_id(topic.id).is_none())
+        {
+            changes.topics_removed.insert(topic.id, Arc::clone(topic));
+        }
+        for topic in next.topics.iter() {
+            let before = former.topics.by_id(topic.id);
+            if before.is_none() {
+                changes.topics_created.insert(topic.id);
+            }
+            let differs = |index| before.and_then(|before| before.partition(index)) != topic.partition(index);
+            let indexes = topic
+                .indexed()
+                .map(|(index, _)| index)
+                .filter(|index| differs(*index));
+            changes.partitions.extend(indexes.map(|index| (topic.id, index)));
+        }
+        let brokers = former
+            .brokers
+            .iter()
+            .chain(next.brokers.iter())
+            .map(|broker| broker.id);
+        changes.brokers = brokers
+            .filter(|id| former.brokers.get(*id) != next.brokers.get(*id))
+            .collect();
+        for kind in ResourceKind::ALL {
+            let names = former
+                .configs
+                .iter(kind)
+                .chain(next.configs.iter(kind))
+                .map(|(name, _)| name);
+            for name in names.filter(|name| former.configs.of(kind, name) != next.configs.of(kind, name)) {
+                changes.note_config(kind, name);
+            }
+        }
+        changes
+    }
+
+    fn note_config(&mut self, kind: ResourceKind, name: &str) {
+        match kind {
+            ResourceKind::Topic => self.topic_configs.insert(Arc::from(name)),
+            ResourceKind::Group => self.group_configs.insert(Arc::from(name)),
+            ResourceKind::ClientMetrics => self.client_metrics_configs.insert(Arc::from(name)),
+            ResourceKind::Broker => self.broker_configs.insert(name.parse().ok().map(BrokerId)),
+        };
+    }
 }
 
 /// A record that says something impossible about the image before it. The controller never emits one and the log is
@@ -252,15 +339,7 @@ impl ImageDelta {
         let name = record.resource_name.as_str();
         let value = record.value.as_ref().map(|value| value.as_str());
         self.image.configs.set(kind, name, record.name.as_str(), value);
-        match kind {
-            ResourceKind::Topic => self.changes.topic_configs.insert(Arc::from(name)),
-            ResourceKind::Group => self.changes.group_configs.insert(Arc::from(name)),
-            ResourceKind::ClientMetrics => self.changes.client_metrics_configs.insert(Arc::from(name)),
-            ResourceKind::Broker => self
-                .changes
-                .broker_configs
-                .insert(name.parse().ok().map(BrokerId)),
-        };
+        self.changes.note_config(kind, name);
         Ok(())
     }
 
@@ -284,6 +363,7 @@ impl ImageDelta {
             ));
         }
         self.image.next_producer_id = next;
+        self.changes.producer_ids = true;
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! The driver side of a shard: the only executor code of the project (with `storage/src/disk/direct.rs`). Executors pinned
 //! to their cores, the thread that keeps them awake, mailboxes between them, sockets. glommio 0.9.0 has ten
-//! known traps; each is named D1 to D10 where it is met (`docs/decisions/0002-glommio-traps.md` lists them).
+//! known traps; each is named D1 to D10 where it is met (`docs/decisions/0020-runtime.md` lists them).
 
 pub mod executor;
 mod fatal;

@@ -205,6 +205,13 @@ impl Meter {
         }
     }
 
+    /// How long the present turn has lasted.
+    pub(super) fn turn_length(&self) -> Duration {
+        self.turn_began
+            .get()
+            .map_or(Duration::ZERO, |began| began.elapsed())
+    }
+
     fn poll_begins(&self, now: Instant) {
         if let (Some(began), Some(ended)) = (self.turn_began.get(), self.poll_ended.get()) {
             if now.saturating_duration_since(ended) < TURN_GAP {

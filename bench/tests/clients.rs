@@ -1,0 +1,72 @@
+//! Every Kafka client of `bench/clients/` against a broker of ours: all codecs and acks, 10,000 records each, compared byte for byte.
+//! And a real text file of more than 100 MB through kcat.
+
+use bench::clients::{Options, failures, markdown, report_skip, require_all, run_matrix};
+use bench::process::{Broker, Profile};
+use bench::roundtrip::{CODECS, kcat_installed, make_text, round_trip};
+
+/// Bytes of the text file.
+const TEXT_BYTES: u64 = 101_000_000;
+
+fn broker(dir: &tempfile::TempDir) -> Broker {
+    let mut broker = Broker::new(Profile::Dev, dir.path(), &[]).expect("a broker can be built");
+    broker.start(None).expect("the broker starts");
+    broker
+}
+
+#[test]
+fn every_client_reads_back_what_it_wrote() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let broker = broker(&dir);
+    let options = Options {
+        bootstrap: broker.bootstrap(),
+        topic_prefix: "matrix".into(),
+        records: 10_000,
+        only: Vec::new(),
+        parallel: 3,
+        codecs: String::new(),
+    };
+    let runs = run_matrix(&options).expect("the matrix runs");
+    println!("{}", markdown(&runs));
+    for run in &runs {
+        if let bench::clients::Outcome::Skipped(why) = &run.outcome {
+            report_skip(run.client, why);
+        }
+    }
+    let failures = failures(&runs, require_all());
+    assert!(
+        failures.is_empty(),
+        "{} failures:\n{}\n{}",
+        failures.len(),
+        failures.join("\n"),
+        broker.last_words()
+    );
+}
+
+#[test]
+fn a_text_file_comes_back_byte_identical() {
+    if !kcat_installed() {
+        assert!(!require_all(), "kcat is missing");
+        report_skip("a_text_file_comes_back_byte_identical", "kcat is missing");
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let text = dir.path().join("text");
+    make_text(&text, TEXT_BYTES).expect("a text file");
+    let broker = broker(&dir);
+    for codec in CODECS {
+        let trip = round_trip(
+            &broker.bootstrap(),
+            &format!("text-{codec}"),
+            codec,
+            &text,
+            dir.path(),
+        );
+        let trip = trip.unwrap_or_else(|error| panic!("{codec}: {error}\n{}", broker.last_words()));
+        assert!(trip.bytes >= TEXT_BYTES, "only {} bytes", trip.bytes);
+        println!(
+            "{codec}: {} bytes, in {:.1?}, out {:.1?}",
+            trip.bytes, trip.write, trip.read
+        );
+    }
+}
