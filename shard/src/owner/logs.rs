@@ -43,6 +43,10 @@ pub trait Logs {
     fn newest_epoch(&self, log: Self::Log) -> LeaderEpoch;
     /// The epoch that holds `offset`, NONE if unknown.
     fn epoch_of(&self, log: Self::Log, offset: Offset) -> LeaderEpoch;
+    /// This broker leads the log in `epoch` from its end on (KIP-101).
+    fn lead(&self, log: Self::Log, epoch: LeaderEpoch);
+    /// The high watermark moved to `mark`.
+    fn high_watermark(&self, log: Self::Log, mark: Offset);
     /// Transactions aborted in `[from, to)`, for read_committed (FE-11).
     fn aborted(&self, log: Self::Log, from: Offset, to: Offset) -> Vec<(ProducerId, Offset)>;
 }

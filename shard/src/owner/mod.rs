@@ -167,6 +167,7 @@ impl<L: Logs> Owner<L> {
 
     /// This shard owns a partition from now on; its log is open.
     pub fn adopt(&mut self, id: LogId, log: L::Log, leader_epoch: LeaderEpoch, settings: PartitionSettings) {
+        self.logs.lead(log, leader_epoch);
         let partition = Partition::new(id, log, self.broker, leader_epoch, settings, self.logs.ends(log));
         let index = self.partitions.insert(partition);
         let known = self.by_id.insert(id, index);
@@ -215,6 +216,7 @@ impl<L: Logs> Owner<L> {
     }
 
     fn high_watermark_moved(&mut self, index: PartitionIndex, mark: Offset) {
+        self.logs.high_watermark(self.partitions[index].log, mark);
         let completed = self.produces.advance(index, WaitFor::HighWatermark, mark);
         self.answer_appends(completed);
         let readable = self.partitions[index].became_readable(mark);

@@ -108,9 +108,17 @@ impl<D: Disk> Logs for StoreLogs<D> {
     fn aborted(&self, log: LogRef, from: Offset, to: Offset) -> Vec<(ProducerId, Offset)> {
         let aborted = self.0.aborted_transactions(log, from, to);
         aborted
-            .iter()
+            .into_iter()
             .map(|txn| (txn.producer_id, txn.first_offset))
             .collect()
+    }
+
+    fn lead(&self, log: LogRef, epoch: LeaderEpoch) {
+        self.0.assign_epoch(log, epoch);
+    }
+
+    fn high_watermark(&self, log: LogRef, mark: Offset) {
+        self.0.on_high_watermark(log, mark);
     }
 }
 

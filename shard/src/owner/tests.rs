@@ -109,6 +109,10 @@ impl Logs for FakeLogs {
         LeaderEpoch(3)
     }
 
+    fn lead(&self, _: usize, _: LeaderEpoch) {}
+
+    fn high_watermark(&self, _: usize, _: Offset) {}
+
     fn aborted(&self, _: usize, _: Offset, _: Offset) -> Vec<(ProducerId, Offset)> {
         Vec::new()
     }
