@@ -3,7 +3,7 @@
 //! glommio and direct I/O, the simulator on virtual time and a simulated disk.
 
 use std::cell::Cell;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,14 +16,20 @@ use shard::net::ByteStream;
 use shard::notify::Notify;
 use shard::owner::{LogsIo, Owner};
 use shard::placement::Placement;
+use shard::quorum::StoreLog;
+use shard::quorum::identity;
 use shard::router::{Router, ShardMessage};
 use shard::runtime::mailbox::Mailbox;
-use storage::disk::Disk;
+use storage::checkpoint::clean_shutdown;
+use storage::disk::{Disk, DiskError};
 use storage::error::StorageError;
+use storage::layout::CLEAN_SHUTDOWN_FILE;
+use storage::log::config::LogConfig;
 use storage::recovery::recover_journals;
 use storage::store::{Store, StoreOptions};
 
 use crate::config::settings::Settings;
+use crate::control::{self, Control, ControlSeed};
 use crate::exit::{Failure, Status};
 use crate::listener::connection::{ConnectionInfo, serve};
 use crate::node::{Broker, NodeMessage};
@@ -60,6 +66,8 @@ pub struct Shard<E: Env, L: LogsIo> {
     pub broker: Rc<Broker<E>>,
     /// The tasks around its partitions.
     pub driver: OwnerDriver<E, L, NodeMessage>,
+    /// The way to the controller; [`start_controller`] has it served, on its shard only.
+    pub control: Control,
 }
 
 /// Opens the store of `shard` in the log directory `dir`, after the journals of the run before were recovered.
@@ -138,7 +146,8 @@ pub fn start<E: Env, L: LogsIo>(
         logs.clone(),
         to_follow,
     ));
-    let control = crate::control::start(&broker);
+    let control = Control::default();
+    let commands = control.clone();
     let stopping = broker.clone();
     let inbox_of = driver.clone();
     env.spawn(async move {
@@ -147,13 +156,107 @@ pub fn start<E: Env, L: LogsIo>(
                 NodeMessage::Publish(publication) => {
                     let _ = publications.send(publication);
                 }
-                NodeMessage::AutoCreate(names) => control.create_automatically(names),
-                NodeMessage::Command(command, reply) => control.command(command, reply),
+                NodeMessage::AutoCreate(names) => commands.create_automatically(names),
+                NodeMessage::Command(command, reply) => commands.command(command, reply),
                 NodeMessage::Stop => stopping.stop(),
             })
             .await;
     });
-    Shard { broker, driver }
+    Shard {
+        broker,
+        driver,
+        control,
+    }
+}
+
+/// A running controller and where its clean stop is marked.
+pub struct Controller {
+    control: Control,
+    ended: flume::Receiver<Result<i64, Failure>>,
+    mark: PathBuf,
+}
+
+/// Starts the controller on its shard, with its log in the shard's store. `on_failure` is told when it cannot go on.
+///
+/// # Errors
+/// [`Failure`] when the directory is another node's, or from storage.
+pub async fn start_controller<E: Env, D: Disk, L: LogsIo>(
+    shard: &Shard<E, L>,
+    disk: D,
+    store: Rc<Store<D>>,
+    dir: &Path,
+    on_failure: impl FnOnce(Failure) + 'static,
+) -> Result<Controller, Failure> {
+    let env = shard.broker.env.clone();
+    let mut random = || env.random();
+    let identity = identity::load_or_format(&disk, dir, shard.broker.settings.node_id, &mut random)
+        .await
+        .map_err(|e| Failure::new(Status::Config, e.to_string()))?;
+    let mark = dir.join(CLEAN_SHUTDOWN_FILE);
+    let previous_broker_epoch = take_mark(&disk, dir, &mark)
+        .await
+        .map_err(|e| Failure::new(Status::Io, e.to_string()))?;
+    let log = StoreLog::open(env.clone(), disk, store, dir, metadata_log_config())
+        .await
+        .map_err(|e| Failure::new(Status::Data, format!("metadata log: {e}")))?;
+    let seed = ControlSeed {
+        log,
+        identity,
+        previous_broker_epoch,
+    };
+    let (end, ended) = flume::bounded(1);
+    let running = control::run(shard.broker.clone(), shard.control.clone(), seed);
+    env.spawn(async move {
+        let outcome = running
+            .await
+            .map_err(|e| Failure::new(Status::Io, format!("metadata log: {e}")));
+        if let Err(failure) = &outcome {
+            on_failure(failure.clone());
+        }
+        let _ = end.send(outcome);
+    });
+    Ok(Controller {
+        control: shard.control.clone(),
+        ended,
+        mark,
+    })
+}
+
+/// The broker epoch that a clean stop left, and takes the mark away: the next end may not be clean.
+async fn take_mark<D: Disk>(disk: &D, dir: &Path, mark: &Path) -> Result<i64, DiskError> {
+    match clean_shutdown::load(disk, mark).await? {
+        None => Ok(clean_shutdown::BROKER_EPOCH_UNKNOWN),
+        Some(epoch) => {
+            disk.remove_file(mark).await?;
+            disk.sync_dir(dir).await?;
+            Ok(epoch)
+        }
+    }
+}
+
+impl Controller {
+    /// Ends the controller; returns where the mark of a clean stop goes and what it says.
+    ///
+    /// # Errors
+    /// [`Failure`] when it had failed.
+    pub async fn stop(self) -> Result<(PathBuf, i64), Failure> {
+        self.control.stop();
+        match self.ended.recv_async().await {
+            Ok(outcome) => Ok((self.mark, outcome?)),
+            Err(_) => Err(Failure::new(
+                Status::Software,
+                "the controller ended without a word",
+            )),
+        }
+    }
+}
+
+/// The metadata log is small, and every entry is synced before it counts.
+fn metadata_log_config() -> LogConfig {
+    LogConfig {
+        segment_bytes: 64 << 20,
+        ..LogConfig::default()
+    }
 }
 
 /// Starts the background work of a shard's store.

@@ -1,29 +1,31 @@
-//! The controller as this node runs it: commands go to its shard in order, each decision's records are made durable by the
-//! metadata log, applied to the image, published to every shard; then the command is answered. On shard 0 only.
+//! The controller as this node runs it, on shard 0: commands of all shards reach the quorum's queue, new images are published
+//! to every shard before a command is answered, and the node registers itself as a broker. What is decided, and that it is
+//! durable, is `shard::quorum`'s and `shard::controller`'s business.
 
-use std::cell::RefCell;
-use std::collections::{BTreeSet, VecDeque};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use protocol::Str;
 use protocol::messages::broker_heartbeat::BrokerHeartbeatRequest;
 use protocol::messages::broker_registration::{
     BrokerRegistrationRequest, BrokerRegistrationRequestFeature as Feature,
     BrokerRegistrationRequestListener as Listener,
 };
 use protocol::messages::create_topics::{CreatableTopic, CreateTopicsRequest};
-use protocol::{Str, Uuid};
-use shard::controller::{Context, ControllerCommand, ControllerResponse, decide, initial_records};
+use shard::controller::{ControllerCommand, ControllerResponse, random_uuid};
 use shard::env::Env;
 use shard::ids::ShardId;
-use shard::image::{ImageChanges, ImageDelta, ImagePosition, MetadataImage};
+use shard::image::{ImageChanges, MetadataImage};
 use shard::notify::Notify;
+use shard::quorum::identity::Identity;
+use shard::quorum::node::{CommandQueue, NodeEffects, NodeOptions, QuorumNode};
+use shard::quorum::{PeerMessage, QuorumLog, QuorumOptions, Voter};
 
+use crate::config::settings::ListenerSettings;
 use crate::node::{Broker, NodeMessage};
-use crate::publish::Publisher;
-
-/// Commands that wait for the controller; one more is dropped, and its client is told to come again.
-pub const COMMANDS_MAX: usize = 10_000;
+use crate::publish::{Publication, Publisher};
 
 /// Where a command's answer goes; dropped without one when the controller stops or has too much to do.
 pub type CommandReply = flume::Sender<ControllerResponse>;
@@ -34,158 +36,183 @@ pub const CONTROLLER_SHARD: ShardId = ShardId(0);
 /// Kafka's number of the security protocol PLAINTEXT.
 const PLAINTEXT: i16 = 0;
 
-/// The way to the controller from the inbox of its shard; on other shards nothing is behind it.
-#[derive(Clone, Default)]
-pub struct Control(Rc<Queue>);
+/// How long the creation of a topic that a client named may take, milliseconds; only a figure in the request.
+const CREATE_TIMEOUT_MS: i32 = 30_000;
 
-#[derive(Default)]
-struct Queue {
-    commands: RefCell<VecDeque<(ControllerCommand, Option<CommandReply>)>>,
+/// Bytes of metadata log after which a snapshot is taken, unless configured (Kafka's default).
+const SNAPSHOT_LOG_BYTES: i64 = 20 << 20;
+
+/// The way to the controller from the inbox of its shard; on other shards nobody serves it. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Control {
+    queue: CommandQueue,
     /// Topics that are being created because clients named them.
-    automatic: RefCell<BTreeSet<String>>,
-    changed: Notify,
+    automatic: Rc<RefCell<BTreeSet<String>>>,
+    joined: Rc<(Cell<bool>, Notify)>,
 }
 
 impl Control {
     /// A command of some shard of this node.
     pub fn command(&self, command: ControllerCommand, reply: CommandReply) {
-        self.push(command, Some(reply));
+        let answer = move |outcome| {
+            if let Ok(response) = outcome {
+                // Nobody waits when the client has left.
+                let _ = reply.send(response);
+            }
+        };
+        self.queue.push(command, Box::new(answer));
     }
 
     /// Topics that clients named and that do not exist (MD-4): created with the broker's defaults.
     pub fn create_automatically(&self, names: Vec<String>) {
         for name in names {
-            if !self.0.automatic.borrow_mut().insert(name.clone()) {
+            if !self.automatic.borrow_mut().insert(name.clone()) {
                 continue;
             }
             let topic = CreatableTopic {
-                name: Str::from(name),
+                name: Str::from(name.clone()),
                 num_partitions: -1,
                 replication_factor: -1,
                 ..Default::default()
             };
             let request = CreateTopicsRequest {
                 topics: vec![topic],
-                timeout_ms: 30_000,
+                timeout_ms: CREATE_TIMEOUT_MS,
                 ..Default::default()
             };
-            self.push(
-                ControllerCommand::CreateTopics {
-                    request,
-                    undescribable: Vec::new(),
-                },
-                None,
+            let automatic = self.automatic.clone();
+            let command = ControllerCommand::CreateTopics {
+                request,
+                undescribable: Vec::new(),
+            };
+            self.queue.push(
+                command,
+                Box::new(move |_| {
+                    automatic.borrow_mut().remove(&name);
+                }),
             );
         }
     }
 
-    fn push(&self, command: ControllerCommand, reply: Option<CommandReply>) {
-        let mut commands = self.0.commands.borrow_mut();
-        if commands.len() < COMMANDS_MAX {
-            commands.push_back((command, reply));
-        }
-        drop(commands);
-        self.0.changed.notify();
+    /// Ends when this node has registered itself as a broker, with the addresses of this start.
+    pub async fn joined(&self) {
+        self.joined.1.until(|| self.joined.0.get().then_some(())).await;
     }
 
-    async fn next(&self) -> (ControllerCommand, Option<CommandReply>) {
-        self.0
-            .changed
-            .until(|| self.0.commands.borrow_mut().pop_front())
-            .await
+    /// The controller ends when what waits is answered.
+    pub fn stop(&self) {
+        self.queue.stop();
+    }
+
+    async fn ask(&self, command: ControllerCommand) -> Option<ControllerResponse> {
+        let (reply, answer) = flume::bounded(1);
+        self.command(command, reply);
+        answer.recv_async().await.ok()
     }
 }
 
-/// Starts the controller on its shard.
-pub fn start<E: Env>(broker: &Rc<Broker<E>>) -> Control {
-    let control = Control::default();
-    if broker.router.shard() == CONTROLLER_SHARD {
-        let task = Task {
-            publisher: Publisher::new(broker.settings.node_id, broker.router.shards()),
-            image: Arc::new(MetadataImage::empty(&Uuid(random_bytes(&broker.env)).to_string())),
-            broker: broker.clone(),
-            control: control.clone(),
-        };
-        broker.env.spawn(task.run());
-    }
-    control
+/// What the controller is started with.
+pub struct ControlSeed<Q: QuorumLog> {
+    /// The metadata log.
+    pub log: Q,
+    /// Cluster and directory.
+    pub identity: Identity,
+    /// The broker epoch of a clean stop before this start, −1 after any other end.
+    pub previous_broker_epoch: i64,
 }
 
-struct Task<E: Env> {
+/// Runs the controller on its shard until [`Control::stop`]. Returns the broker epoch, for the mark of a clean stop.
+///
+/// # Errors
+/// From the metadata log: the node cannot go on.
+pub async fn run<E: Env, Q: QuorumLog>(
     broker: Rc<Broker<E>>,
     control: Control,
-    publisher: Publisher,
-    image: Arc<MetadataImage>,
+    seed: ControlSeed<Q>,
+) -> Result<i64, Q::Error> {
+    let settings = &broker.settings;
+    let fixed = Arc::new(settings.fixed.clone());
+    let options = NodeOptions {
+        quorum: QuorumOptions::new(settings.node_id, broker.env.random()),
+        cluster_id: seed.identity.cluster_id.clone(),
+        voter: Voter {
+            directory: seed.identity.directory,
+            endpoints: Vec::new(),
+        },
+        snapshot_log_bytes: snapshot_log_bytes(&broker),
+        fixed,
+    };
+    let mut node = QuorumNode::open(broker.env.clone(), seed.log, options).await?;
+    node.settle().await?;
+    let mut effects = Effects {
+        publisher: Publisher::new(settings.node_id, broker.router.shards()),
+        broker: broker.clone(),
+    };
+    effects.publish_first(node.image()).await;
+    let register = registration(&broker, &seed.identity, seed.previous_broker_epoch);
+    broker.env.spawn(join(control.clone(), register));
+    node.run(&control.queue, &mut effects).await?;
+    let epoch = node.image().brokers.get(settings.node_id).map_or(-1, |b| b.epoch);
+    Ok(epoch)
 }
 
-impl<E: Env> Task<E> {
-    async fn run(mut self) {
-        let fixed = self.broker.settings.fixed.clone();
-        let records = initial_records(&self.image.configs.layers(self.broker.settings.node_id, &fixed));
-        self.commit(&records).await;
-        let register = ControllerCommand::RegisterBroker(self.registration());
-        if let ControllerResponse::RegisterBroker(registered) = self.decide(&register).await {
-            let heartbeat = BrokerHeartbeatRequest {
-                broker_id: self.broker.settings.node_id.0,
-                broker_epoch: registered.broker_epoch,
-                current_metadata_offset: i64::try_from(self.image.position.index).unwrap_or(i64::MAX),
-                ..Default::default()
-            };
-            self.decide(&ControllerCommand::BrokerHeartbeat(heartbeat)).await;
-        }
-        loop {
-            let (command, reply) = self.control.next().await;
-            let response = self.decide(&command).await;
-            if let ControllerCommand::CreateTopics { request, .. } = &command {
-                let mut automatic = self.control.0.automatic.borrow_mut();
-                request.topics.iter().for_each(|t| {
-                    automatic.remove(t.name.as_str());
-                });
-            }
-            if let Some(reply) = reply {
-                // Nobody waits when the client has left.
-                let _ = reply.send(response);
-            }
-        }
+fn snapshot_log_bytes<E: Env>(broker: &Broker<E>) -> usize {
+    let layers = shard::config::BrokerLayers::of_file(&broker.settings.fixed);
+    let bytes = layers.integer(
+        "metadata.log.max.record.bytes.between.snapshots",
+        SNAPSHOT_LOG_BYTES,
+    );
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+/// Registers this node as a broker, and says that it lives.
+async fn join(control: Control, register: BrokerRegistrationRequest) {
+    let broker_id = register.broker_id;
+    let registered = control.ask(ControllerCommand::RegisterBroker(register)).await;
+    let Some(ControllerResponse::RegisterBroker(registered)) = registered else {
+        return;
+    };
+    if registered.error_code != protocol::ErrorCode::NONE {
+        tracing::error!(code = ?registered.error_code, "this broker could not register itself");
+        return;
+    }
+    let heartbeat = BrokerHeartbeatRequest {
+        broker_id,
+        broker_epoch: registered.broker_epoch,
+        // Caught up with its own registration, which it was told of by the one who wrote it.
+        current_metadata_offset: registered.broker_epoch,
+        ..Default::default()
+    };
+    control.ask(ControllerCommand::BrokerHeartbeat(heartbeat)).await;
+    control.joined.0.set(true);
+    control.joined.1.notify();
+}
+
+struct Effects<E: Env> {
+    broker: Rc<Broker<E>>,
+    publisher: Publisher,
+}
+
+impl<E: Env> NodeEffects for Effects<E> {
+    async fn publish(&mut self, image: &Arc<MetadataImage>, changes: &ImageChanges) {
+        let (done, is_done) = flume::bounded(usize::from(self.broker.router.shards()));
+        let publication = self.publisher.next(image.clone(), changes, done);
+        self.hand_out(publication, is_done).await;
     }
 
-    async fn decide(&mut self, command: &ControllerCommand) -> ControllerResponse {
-        let broker = self.broker.clone();
-        let decision = decide(
-            &mut Context {
-                image: &self.image,
-                node: broker.settings.node_id,
-                fixed: &broker.settings.fixed,
-                next_index: self.image.position.index + 1,
-                random: &mut || broker.env.random(),
-            },
-            command,
-        );
-        if !decision.records.is_empty() {
-            self.commit(&decision.records).await;
-        }
-        decision.response
+    /// A quorum of one has no peers.
+    fn send(&mut self, _message: PeerMessage) {}
+}
+
+impl<E: Env> Effects<E> {
+    async fn publish_first(&mut self, image: &Arc<MetadataImage>) {
+        let (done, is_done) = flume::bounded(usize::from(self.broker.router.shards()));
+        let publication = self.publisher.first(image.clone(), done);
+        self.hand_out(publication, is_done).await;
     }
 
-    /// Applies records and waits until every shard serves by them.
-    async fn commit(&mut self, records: &[shard::controller::MetadataRecord]) {
-        let mut delta = ImageDelta::new(&self.image);
-        delta
-            .apply_all(records)
-            .expect("a decision's records fit the image it was made on");
-        let position = ImagePosition {
-            index: self.image.position.index + 1,
-            term: 1,
-        };
-        let (image, changes) = delta.finish(position);
-        self.image = Arc::new(image);
-        self.publish(&changes).await;
-    }
-
-    async fn publish(&mut self, changes: &ImageChanges) {
+    async fn hand_out(&self, publication: Publication, is_done: flume::Receiver<ShardId>) {
         let shards = self.broker.router.shards();
-        let (done, is_done) = flume::bounded(usize::from(shards));
-        let publication = self.publisher.next(self.image.clone(), changes, done);
         for shard in 0..shards {
             self.broker
                 .router
@@ -198,37 +225,34 @@ impl<E: Env> Task<E> {
             }
         }
     }
-
-    fn registration(&self) -> BrokerRegistrationRequest {
-        let settings = &self.broker.settings;
-        let listener = |l: &crate::config::settings::ListenerSettings| Listener {
-            name: Str::from(l.name.clone()),
-            host: Str::from(l.advertised.0.clone()),
-            port: l.advertised.1,
-            security_protocol: PLAINTEXT,
-        };
-        let feature = |f: &crate::features::Feature| Feature {
-            name: Str::from(f.name),
-            min_supported_version: f.min,
-            max_supported_version: f.max,
-        };
-        BrokerRegistrationRequest {
-            broker_id: settings.node_id.0,
-            cluster_id: Str::from(self.image.cluster_id.to_string()),
-            incarnation_id: Uuid(random_bytes(&self.broker.env)),
-            listeners: settings.listeners.iter().map(listener).collect(),
-            features: crate::features::FEATURES.iter().map(feature).collect(),
-            rack: settings.rack.clone().map(Str::from),
-            log_dirs: vec![Uuid(random_bytes(&self.broker.env))],
-            previous_broker_epoch: -1,
-            ..Default::default()
-        }
-    }
 }
 
-fn random_bytes(env: &impl Env) -> [u8; 16] {
-    let mut bytes = [0; 16];
-    bytes[..8].copy_from_slice(&env.random().to_be_bytes());
-    bytes[8..].copy_from_slice(&env.random().to_be_bytes());
-    bytes
+fn registration<E: Env>(
+    broker: &Broker<E>,
+    identity: &Identity,
+    previous_broker_epoch: i64,
+) -> BrokerRegistrationRequest {
+    let settings = &broker.settings;
+    let listener = |l: &ListenerSettings| Listener {
+        name: Str::from(l.name.clone()),
+        host: Str::from(l.advertised.0.clone()),
+        port: l.advertised.1,
+        security_protocol: PLAINTEXT,
+    };
+    let feature = |f: &crate::features::Feature| Feature {
+        name: Str::from(f.name),
+        min_supported_version: f.min,
+        max_supported_version: f.max,
+    };
+    BrokerRegistrationRequest {
+        broker_id: settings.node_id.0,
+        cluster_id: Str::from(identity.cluster_id.clone()),
+        incarnation_id: random_uuid(&mut || broker.env.random()),
+        listeners: settings.listeners.iter().map(listener).collect(),
+        features: crate::features::FEATURES.iter().map(feature).collect(),
+        rack: settings.rack.clone().map(Str::from),
+        log_dirs: vec![identity.directory],
+        previous_broker_epoch,
+        ..Default::default()
+    }
 }

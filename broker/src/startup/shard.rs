@@ -9,11 +9,16 @@ use shard::router::ShardMessage;
 use shard::runtime::executor::RuntimeEnv;
 use shard::runtime::mailbox::Mailbox;
 use shard::runtime::net::{Door, Net};
+use storage::checkpoint::clean_shutdown;
+use storage::disk::DiskError;
 use storage::disk::direct::DirectDisk;
 use storage::store::StoreOptions;
 
-use crate::assembly::{self, Gate, open_store, serve_connections, start_housekeeping, storage_failed};
+use crate::assembly::{
+    self, Gate, open_store, serve_connections, start_controller, start_housekeeping, storage_failed,
+};
 use crate::config::settings::Settings;
+use crate::control::CONTROLLER_SHARD;
 use crate::exit::{Failure, Status};
 use crate::memory::ShardMemory;
 use crate::node::NodeMessage;
@@ -64,13 +69,23 @@ async fn live(env: RuntimeEnv, input: ShardInput) -> Result<(), Failure> {
         unwritten_bytes_max: memory.write_bytes,
         ..StoreOptions::default()
     };
-    let store = open_store(disk, &dir, env.shard().0, gate, options).await?;
+    let store = open_store(disk.clone(), &dir, env.shard().0, gate, options).await?;
     let logs = StoreLogs::new(store.clone());
     let failed = report.clone();
     let shard = assembly::start(&env, mailbox, settings, memory.limits, &logs, move |error| {
         let _ = failed.send(Report::Failed(storage_failed(&error)));
     });
     start_housekeeping(&env, store.clone());
+    let mut controller = None;
+    if env.shard() == CONTROLLER_SHARD {
+        let failed = report.clone();
+        let on_failure = move |failure| {
+            let _ = failed.send(Report::Failed(failure));
+        };
+        let started = start_controller(&shard, disk.clone(), store.clone(), &dir, on_failure).await?;
+        controller = Some(started);
+        shard.control.joined().await;
+    }
     shard.broker.has_metadata().await;
     let _ = report.send(Report::Ready);
     let net = Net::new(env);
@@ -82,5 +97,15 @@ async fn live(env: RuntimeEnv, input: ShardInput) -> Result<(), Failure> {
         Some((net.adopt(accepted), name))
     })
     .await;
-    store.close().await.map_err(|e| storage_failed(&e))
+    let mark = match controller {
+        Some(controller) => Some(controller.stop().await?),
+        None => None,
+    };
+    store.close().await.map_err(|e| storage_failed(&e))?;
+    if let Some((path, broker_epoch)) = mark {
+        clean_shutdown::save(&disk, &path, broker_epoch)
+            .await
+            .map_err(|e: DiskError| Failure::new(Status::Io, e.to_string()))?;
+    }
+    Ok(())
 }
