@@ -181,13 +181,13 @@ fn create(name: String, partitions: i32) -> ControllerCommand {
     }
 }
 
-async fn register(queue: &CommandQueue, cluster_id: &str, env: &SimEnv) -> i64 {
+/// The node registers itself and may serve.
+async fn register(node: &mut Node, env: &SimEnv) -> Result<i64, StoreLogError> {
     let mut request = registration(NODE.0, "", u128::from(env.random()), -1);
-    request.cluster_id = Str::from(cluster_id.to_owned());
-    let Ok(ControllerResponse::RegisterBroker(registered)) =
-        ask(queue, ControllerCommand::RegisterBroker(request)).await
-    else {
-        panic!("a registration is answered by one")
+    request.cluster_id = Str::from(node.image().cluster_id.to_string());
+    let answer = node.ask(&ControllerCommand::RegisterBroker(request)).await?;
+    let Ok(ControllerResponse::RegisterBroker(registered)) = answer else {
+        panic!("a registration is answered by one: {answer:?}")
     };
     assert_eq!(registered.error_code, ErrorCode::NONE);
     let heartbeat = BrokerHeartbeatRequest {
@@ -196,10 +196,11 @@ async fn register(queue: &CommandQueue, cluster_id: &str, env: &SimEnv) -> i64 {
         current_metadata_offset: i64::MAX,
         ..BrokerHeartbeatRequest::default()
     };
-    ask(queue, ControllerCommand::BrokerHeartbeat(heartbeat))
-        .await
+    node.ask(&ControllerCommand::BrokerHeartbeat(heartbeat))
+        .await?
         .expect("it leads");
-    registered.broker_epoch
+    assert!(node.image().brokers.unfenced().any(|broker| broker.id == NODE));
+    Ok(registered.broker_epoch)
 }
 
 /// Several clients, each asking for one thing after the other.
@@ -297,21 +298,34 @@ fn check_recovered(image: &MetadataImage, witness: &Witness, what: &str) {
     }
 }
 
+/// After an unclean end a new leader epoch has begun in every partition (DESIGN §6).
+fn check_epochs(image: &MetadataImage, witness: &Witness) {
+    let published = witness.published.borrow();
+    let Some((_, known)) = published.last_key_value() else {
+        return;
+    };
+    for topic in image.topics.iter() {
+        for (index, partition) in topic.indexed() {
+            if let Some(before) = known.topics.partition(topic.id, index) {
+                assert!(partition.leader_epoch > before.leader_epoch);
+            }
+        }
+    }
+}
+
 /// One life of the node: it starts, serves until the disk crashes, and is gone.
 async fn life(env: &SimEnv, disk: &SimDisk, witness: &Rc<Witness>, round: usize) {
-    let Started {
-        mut node, identity, ..
-    } = start(env, disk, 3_000).await;
+    let Started { mut node, .. } = start(env, disk, 3_000).await;
     check_recovered(node.image(), witness, &format!("round {round}"));
+    let Ok(epoch) = register(&mut node, env).await else {
+        return;
+    };
+    check_epochs(node.image(), witness);
+    let first = Arc::clone(node.image());
+    witness.published.borrow_mut().insert(first.position.index, first);
     let queue = CommandQueue::new();
     let mut effects = Effects(Rc::clone(witness), env.clone());
-    {
-        let (queue, env, witness) = (queue.clone(), env.clone(), Rc::clone(witness));
-        env.clone().spawn(async move {
-            let epoch = register(&queue, &identity.cluster_id, &env).await;
-            clients(queue, env, witness, epoch, round).await;
-        });
-    }
+    clients(queue.clone(), env.clone(), Rc::clone(witness), epoch, round).await;
     let failed = node.run(&queue, &mut effects).await;
     assert!(failed.is_err(), "nobody stopped it");
 }
@@ -383,12 +397,12 @@ fn a_stop_answers_what_waits_and_a_start_finds_everything() {
         } = start(&env, &disk, 1 << 20).await;
         assert!(identity.is_new);
         assert_eq!(node.image().feature("metadata.version"), 30);
+        register(&mut node, &env).await.expect("registered");
         let queue = CommandQueue::new();
         let mut effects = Effects(Rc::default(), env.clone());
         let asking = {
-            let (queue, env, cluster_id) = (queue.clone(), env.clone(), identity.cluster_id.clone());
+            let queue = queue.clone();
             handle.spawn(async move {
-                register(&queue, &cluster_id, &env).await;
                 let answers: Vec<_> = (0..50)
                     .map(|n| ask(&queue, create(format!("topic-{n}"), 3)))
                     .collect();

@@ -7,7 +7,7 @@ use protocol::messages::api_versions::{
 use protocol::{ApiKey, ErrorCode, Str};
 use shard::env::Env;
 
-use crate::features::{FEATURES, FINALIZED_EPOCH};
+use crate::features::FEATURES;
 use crate::request::served::{SERVED, Served, served};
 use crate::request::{Outcome, RequestContext};
 
@@ -27,6 +27,8 @@ pub async fn handle<E: Env>(context: &RequestContext<E>, request: ApiVersionsReq
         }
         *context.connection.software.borrow_mut() = Some((name.to_string(), version.to_string()));
     }
+    let view = context.broker.view();
+    let image = &view.image;
     ApiVersionsResponse {
         api_keys: SERVED.iter().map(row).collect(),
         // Older clients crash on a feature whose lowest level is 0 (CN-8).
@@ -39,14 +41,14 @@ pub async fn handle<E: Env>(context: &RequestContext<E>, request: ApiVersionsReq
                 max_version: f.max,
             })
             .collect(),
-        finalized_features_epoch: FINALIZED_EPOCH,
-        finalized_features: FEATURES
+        finalized_features_epoch: i64::try_from(image.position.index).unwrap_or(i64::MAX),
+        finalized_features: image
+            .features
             .iter()
-            .filter(|f| f.finalized > 0)
-            .map(|f| FinalizedFeatureKey {
-                name: Str::from(f.name),
-                min_version_level: f.finalized,
-                max_version_level: f.finalized,
+            .map(|(name, level)| FinalizedFeatureKey {
+                name: Str::from(name.to_string()),
+                min_version_level: *level,
+                max_version_level: *level,
             })
             .collect(),
         ..Default::default()

@@ -6,14 +6,14 @@
 mod driver;
 mod entry;
 pub mod identity;
-mod log;
+pub mod log;
 mod logging;
 pub mod node;
 mod snapshot;
 mod store_log;
 mod view;
 mod vote_file;
-mod voters;
+pub mod voters;
 mod wire;
 
 pub use driver::{Proposal, ProposeError, QuorumDriver, QuorumOptions, QuorumOutput, Role};

@@ -199,6 +199,28 @@ impl<E: Env, L: QuorumLog> QuorumNode<E, L> {
         }
     }
 
+    /// Carries out one command before anybody is served: a node registers itself and takes up its partitions in this way, so
+    /// that the first image it hands out has it all. The image is not published.
+    ///
+    /// # Errors
+    /// From the log.
+    pub async fn ask(
+        &mut self,
+        command: &ControllerCommand,
+    ) -> Result<Result<ControllerResponse, CommandRefused>, L::Error> {
+        let answer = Rc::new(RefCell::new(None));
+        let slot = Rc::clone(&answer);
+        self.take_command(
+            command,
+            Box::new(move |outcome| *slot.borrow_mut() = Some(outcome)),
+        );
+        let mut quiet = Quiet;
+        while self.turn(&mut quiet).await? {}
+        let outcome = answer.borrow_mut().take();
+        // Without an answer the entry waits for other voters: whoever asks is not alone and comes again.
+        Ok(outcome.unwrap_or(Err(CommandRefused::Overloaded)))
+    }
+
     /// Serves commands until the queue is stopped and empty.
     ///
     /// # Errors
