@@ -33,8 +33,9 @@ use crate::control::{self, Control, ControlSeed};
 use crate::exit::{Failure, Status};
 use crate::listener::connection::{ConnectionInfo, serve};
 use crate::node::{Broker, NodeMessage};
-use crate::publish;
+use crate::observe::progress::Progress;
 use crate::view::View;
+use crate::{observe, publish};
 
 /// How long a stopping shard waits for its connections.
 const CONNECTIONS_END_MAX: Duration = Duration::from_secs(4);
@@ -44,6 +45,7 @@ const CONNECTIONS_END_MAX: Duration = Duration::from_secs(4);
 pub struct Gate {
     open: Option<Vec<flume::Sender<()>>>,
     opened: flume::Receiver<()>,
+    progress: Arc<Progress>,
 }
 
 /// The gates of a node's shards; the first one's shard recovers the journals and opens them.
@@ -51,13 +53,23 @@ pub struct Gate {
 pub fn gates(shards: u16) -> Vec<Gate> {
     let (senders, receivers): (Vec<_>, Vec<_>) = (0..shards).map(|_| flume::bounded(1)).unzip();
     let mut senders = Some(senders);
+    let progress = Arc::new(Progress::default());
     receivers
         .into_iter()
         .map(|opened| Gate {
             open: senders.take(),
             opened,
+            progress: progress.clone(),
         })
         .collect()
+}
+
+impl Gate {
+    /// How far the recovery of the journals is; the same for all gates of a node.
+    #[must_use]
+    pub fn progress(&self) -> Arc<Progress> {
+        self.progress.clone()
+    }
 }
 
 /// One shard that runs.
@@ -82,7 +94,7 @@ pub async fn open_store<D: Disk>(
     options: StoreOptions,
 ) -> Result<Rc<Store<D>>, Failure> {
     if let Some(open) = gate.open {
-        let recovered = recover_journals(&disk, dir, |_, _| {})
+        let recovered = recover_journals(&disk, dir, |done, all| gate.progress.journals(done, all))
             .await
             .map_err(|e| storage_failed(&e))?;
         if recovered.commits > 0 {
@@ -137,7 +149,8 @@ pub fn start<E: Env, L: LogsIo>(
         nothing,
     ));
     let driver = OwnerDriver::new(env.clone(), owner, logs.clone(), router);
-    driver.start(on_failure);
+    let measured = broker.metrics.clone();
+    driver.start(move |took| measured.committed(took), on_failure);
 
     let (publications, to_follow) = flume::unbounded();
     env.spawn(publish::follow(
@@ -150,6 +163,7 @@ pub fn start<E: Env, L: LogsIo>(
     let commands = control.clone();
     let stopping = broker.clone();
     let inbox_of = driver.clone();
+    let (scraped, scraped_owner, scraped_logs) = (broker.clone(), driver.clone(), logs.clone());
     env.spawn(async move {
         inbox_of
             .serve_inbox(inbox, move |message| match message {
@@ -158,6 +172,10 @@ pub fn start<E: Env, L: LogsIo>(
                 }
                 NodeMessage::AutoCreate(names) => commands.create_automatically(names),
                 NodeMessage::Command(command, reply) => commands.command(command, reply),
+                NodeMessage::Snapshot(reply) => {
+                    reply.send(observe::shard::snapshot(&scraped, &scraped_owner, &scraped_logs));
+                }
+                NodeMessage::Vitals(reply) => reply.send(observe::shard::vitals(&scraped, &scraped_logs)),
                 NodeMessage::Stop => stopping.stop(),
             })
             .await;
@@ -302,10 +320,10 @@ pub async fn serve_connections<E: Env, S: ByteStream>(
 
 async fn serve_one<E: Env, S: ByteStream>(broker: Rc<Broker<E>>, stream: S, listener: Arc<str>, id: u64) {
     let info = Rc::new(ConnectionInfo::new(id, stream.peer(), listener));
-    broker.metrics.connection_opened();
+    broker.metrics.connection_opened(&info.listener);
     let reason = serve(broker.clone(), stream, info.clone()).await;
     tracing::debug!(peer = %info.peer, ?reason, "connection ended");
-    broker.metrics.connection_closed(&reason);
+    broker.metrics.connection_closed(&info.listener, &reason);
 }
 
 /// What a storage error means for the process.

@@ -1,5 +1,6 @@
 //! The Penstock process: configuration, listeners, the life of a request, one file per API, admin HTTP, command line.
 
+pub mod admin;
 pub mod api;
 pub mod assembly;
 pub mod cli;

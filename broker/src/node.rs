@@ -11,11 +11,13 @@ use shard::env::Env;
 use shard::fetch::session::FetchSessions;
 use shard::notify::Notify;
 use shard::router::Router;
+use shard::runtime::port::PortReply;
 
 use crate::api::init_producer_id::ProducerIds;
 use crate::config::settings::Settings;
 use crate::control::{CONTROLLER_SHARD, CommandReply};
 use crate::observe::metrics::Metrics;
+use crate::observe::shard::{ShardSnapshot, Vitals};
 use crate::publish::Publication;
 use crate::view::View;
 
@@ -28,6 +30,10 @@ pub enum NodeMessage {
     Command(ControllerCommand, CommandReply),
     /// To the controller's shard: create topics that clients named.
     AutoCreate(Vec<String>),
+    /// From the admin server: what the shard has counted.
+    Snapshot(PortReply<ShardSnapshot>),
+    /// From the admin server: whether the shard answers, and what it lacks.
+    Vitals(PortReply<Vitals>),
     /// Stop: no new connections, finish what has begun.
     Stop,
 }

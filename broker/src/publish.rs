@@ -198,7 +198,12 @@ pub async fn follow<E: Env, L: LogsIo>(
             done,
         } = publication;
         let view = View::new(image, placement, broker.settings.node_id, fixed);
-        for change in changes.iter().filter(|c| c.shard == shard) {
+        let mine = || changes.iter().filter(|c| c.shard == shard);
+        let opening = mine()
+            .filter(|c| matches!(c.what, LogChangeKind::Open(_)))
+            .count();
+        broker.metrics.logs_to_open(opening);
+        for change in mine() {
             carry_out(&broker, &driver, &logs, &view, change).await;
         }
         broker.set_view(view);
@@ -221,10 +226,11 @@ async fn carry_out<E: Env, L: LogsIo>(
         .map(|topic| view.settings(topic));
     match (change.what, settings) {
         (LogChangeKind::Open(epoch), Some(settings)) => {
-            match logs
+            let opened = logs
                 .open(change.log, &change.topic, &settings, broker.env.wall())
-                .await
-            {
+                .await;
+            broker.metrics.log_opened(change.log, opened.is_ok());
+            match opened {
                 Ok(log) => driver
                     .with_owner(|owner| owner.adopt(change.log, log, epoch, partition_settings(&settings))),
                 Err(error) => {
@@ -240,6 +246,7 @@ async fn carry_out<E: Env, L: LogsIo>(
             }
         }
         (LogChangeKind::Delete, _) => {
+            broker.metrics.log_gone(change.log);
             if let Some(log) = driver.with_owner(|owner| owner.release(change.log))
                 && let Err(error) = logs.delete(log).await
             {
@@ -247,7 +254,9 @@ async fn carry_out<E: Env, L: LogsIo>(
                 tracing::error!(topic = %change.topic, partition, %error, "a deleted partition's files stay");
             }
         }
-        (LogChangeKind::Open(_) | LogChangeKind::Reconfigure, None) => {}
+        // The topic is gone again by now.
+        (LogChangeKind::Open(_), None) => broker.metrics.log_opened(change.log, true),
+        (LogChangeKind::Reconfigure, None) => {}
     }
 }
 

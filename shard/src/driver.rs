@@ -51,11 +51,16 @@ impl<E: Env, L: LogsIo, N: Send + 'static> OwnerDriver<E, L, N> {
         result
     }
 
-    /// Starts the committer, the storage's background work and the deadline task. `on_failure` is told when storage has failed; it is offline then.
-    pub fn start(&self, on_failure: impl FnOnce(StorageError) + 'static) {
+    /// Starts the committer, the storage's background work and the deadline task. `on_commit` is told how long each group commit took from the moment it
+    /// had something to do, `on_failure` when storage has failed; it is offline then.
+    pub fn start(
+        &self,
+        on_commit: impl FnMut(Duration) + 'static,
+        on_failure: impl FnOnce(StorageError) + 'static,
+    ) {
         let driver = self.clone();
         self.0.env.spawn(async move {
-            let error = driver.commit_until_failure().await;
+            let error = driver.commit_until_failure(on_commit).await;
             on_failure(error);
         });
         let driver = self.clone();
@@ -92,10 +97,13 @@ impl<E: Env, L: LogsIo, N: Send + 'static> OwnerDriver<E, L, N> {
         }
     }
 
-    async fn commit_until_failure(&self) -> StorageError {
+    async fn commit_until_failure(&self, mut on_commit: impl FnMut(Duration)) -> StorageError {
         loop {
+            self.0.logs.staged().await;
+            let began = self.0.env.now();
             match self.0.logs.commit().await {
                 Ok(moved) => {
+                    on_commit(self.0.env.now().since(began));
                     for (log, end) in moved {
                         self.0.owner.borrow_mut().durable(log, end);
                     }

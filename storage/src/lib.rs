@@ -17,6 +17,7 @@ pub mod recovery;
 pub mod segment;
 pub mod sim_executor;
 pub mod sim_rng;
+pub mod stats;
 pub mod store;
 pub mod types;
 mod write_behind;

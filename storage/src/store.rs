@@ -18,6 +18,7 @@ use crate::layout::{DirMark, DirName, journal_dir};
 use crate::log::append::{AppendBatch, Appended};
 use crate::log::{Log, LogOffsets, LogRef};
 use crate::notify::Notify;
+use crate::stats::CommitTotals;
 use crate::types::{LogId, Offset};
 
 pub use crate::commit::run::CommitOutcome;
@@ -80,6 +81,7 @@ pub struct Store<D: Disk> {
     pub(crate) closed: Cell<bool>,
     pub(crate) commits_started: Cell<u64>,
     pub(crate) commits_ended: Cell<u64>,
+    pub(crate) commit_totals: Cell<CommitTotals>,
     /// Something was staged.
     pub(crate) staged: Notify,
     /// A commit or a write ended, or a lock was given back.
@@ -138,6 +140,7 @@ impl<D: Disk> Store<D> {
             closed: Cell::new(false),
             commits_started: Cell::new(0),
             commits_ended: Cell::new(0),
+            commit_totals: Cell::default(),
             staged: Notify::default(),
             moved: Notify::default(),
             behind: Notify::default(),

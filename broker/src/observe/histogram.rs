@@ -78,6 +78,13 @@ impl Histogram {
         0
     }
 
+    /// How many were shorter than `2^power` microseconds.
+    #[must_use]
+    pub fn count_below(&self, power: u32) -> u64 {
+        let end = bucket_of(1 << power.min(62));
+        self.counts.iter().take(end).sum()
+    }
+
     /// `(upper bound in microseconds, counted up to it)` for each bucket that holds something.
     pub fn cumulative(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let mut seen = 0;
@@ -125,6 +132,9 @@ mod tests {
         let p50 = histogram.quantile_us(0.5);
         assert!((500..=625).contains(&p50), "{p50}");
         assert_eq!(histogram.quantile_us(1.0), 1000);
+        assert_eq!(histogram.count_below(6), 63);
+        assert_eq!(histogram.count_below(9), 511);
+        assert_eq!(histogram.count_below(40), 1000);
         assert_eq!(Histogram::default().quantile_us(0.99), 0);
     }
 

@@ -2,10 +2,12 @@
 //! [`Snapshot`] through the shard's mailbox.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use protocol::{ApiKey, ErrorCode};
+use storage::types::LogId;
 
 use super::histogram::Histogram;
 use crate::request::CloseReason;
@@ -21,6 +23,12 @@ pub struct Metrics {
     duplicates: Cell<u64>,
     connections_opened: Cell<u64>,
     connections_closed: RefCell<BTreeMap<&'static str, u64>>,
+    connections_open: RefCell<BTreeMap<Arc<str>, u64>>,
+    commit_latency: RefCell<Histogram>,
+    /// Logs this shard has to open still, before it has caught up with the metadata.
+    logs_to_open: Cell<usize>,
+    /// Partitions of this shard whose log cannot be opened.
+    offline: RefCell<BTreeSet<LogId>>,
 }
 
 /// The counters at one moment; snapshots of several shards are added up.
@@ -42,6 +50,14 @@ pub struct Snapshot {
     pub connections_opened: u64,
     /// Connections ended, by reason.
     pub connections_closed: BTreeMap<&'static str, u64>,
+    /// Connections open now, by listener.
+    pub connections_open: BTreeMap<Arc<str>, u64>,
+    /// Group commits, from the moment one had something to do until it was durable.
+    pub commit_latency: Histogram,
+    /// Logs that have to be opened still.
+    pub logs_to_open: usize,
+    /// Partitions whose log cannot be opened.
+    pub offline_partitions: usize,
 }
 
 impl Metrics {
@@ -71,24 +87,55 @@ impl Metrics {
         self.duplicates.set(self.duplicates.get() + count);
     }
 
-    /// A connection was accepted.
-    pub fn connection_opened(&self) {
+    /// A connection was accepted by this listener.
+    pub fn connection_opened(&self, listener: &Arc<str>) {
         self.connections_opened.set(self.connections_opened.get() + 1);
+        *self
+            .connections_open
+            .borrow_mut()
+            .entry(listener.clone())
+            .or_default() += 1;
     }
 
-    /// A connection ended.
-    pub fn connection_closed(&self, reason: &CloseReason) {
+    /// A group commit has become durable.
+    pub fn committed(&self, took: Duration) {
+        self.commit_latency.borrow_mut().record(took);
+    }
+
+    /// So many logs are about to be opened.
+    pub fn logs_to_open(&self, count: usize) {
+        self.logs_to_open.set(self.logs_to_open.get() + count);
+    }
+
+    /// A log was opened, or could not be: then its partition is offline.
+    pub fn log_opened(&self, log: LogId, is_open: bool) {
+        self.logs_to_open.set(self.logs_to_open.get().saturating_sub(1));
+        if !is_open {
+            self.offline.borrow_mut().insert(log);
+        }
+    }
+
+    /// A partition has left this shard.
+    pub fn log_gone(&self, log: LogId) {
+        self.offline.borrow_mut().remove(&log);
+    }
+
+    /// Logs to be opened still, and partitions whose log cannot be.
+    #[must_use]
+    pub fn logs_missing(&self) -> (usize, usize) {
+        (self.logs_to_open.get(), self.offline.borrow().len())
+    }
+
+    /// A connection of this listener ended.
+    pub fn connection_closed(&self, listener: &Arc<str>, reason: &CloseReason) {
+        if let Some(open) = self.connections_open.borrow_mut().get_mut(listener) {
+            *open = open.saturating_sub(1);
+        }
         *self
             .connections_closed
             .borrow_mut()
             .entry(reason.name())
             .or_default() += 1;
-    }
-
-    /// Connections open now.
-    #[must_use]
-    pub fn connections_open(&self) -> u64 {
-        self.connections_opened.get() - self.connections_closed.borrow().values().sum::<u64>()
     }
 
     /// All counters now.
@@ -103,6 +150,10 @@ impl Metrics {
             duplicates: self.duplicates.get(),
             connections_opened: self.connections_opened.get(),
             connections_closed: self.connections_closed.borrow().clone(),
+            connections_open: self.connections_open.borrow().clone(),
+            commit_latency: self.commit_latency.borrow().clone(),
+            logs_to_open: self.logs_to_open.get(),
+            offline_partitions: self.offline.borrow().len(),
         }
     }
 }
@@ -110,14 +161,18 @@ impl Metrics {
 impl Snapshot {
     /// Adds another shard's counters.
     pub fn merge(&mut self, other: &Self) {
-        fn add<K: Ord + Copy>(into: &mut BTreeMap<K, u64>, from: &BTreeMap<K, u64>) {
+        fn add<K: Ord + Clone>(into: &mut BTreeMap<K, u64>, from: &BTreeMap<K, u64>) {
             for (key, count) in from {
-                *into.entry(*key).or_default() += count;
+                *into.entry(key.clone()).or_default() += count;
             }
         }
         add(&mut self.requests, &other.requests);
         add(&mut self.errors, &other.errors);
         add(&mut self.connections_closed, &other.connections_closed);
+        add(&mut self.connections_open, &other.connections_open);
+        self.commit_latency.merge(&other.commit_latency);
+        self.logs_to_open += other.logs_to_open;
+        self.offline_partitions += other.offline_partitions;
         for (api, histogram) in &other.latency {
             self.latency.entry(*api).or_default().merge(histogram);
         }

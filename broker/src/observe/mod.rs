@@ -2,3 +2,5 @@
 
 pub mod histogram;
 pub mod metrics;
+pub mod progress;
+pub mod shard;

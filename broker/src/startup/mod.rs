@@ -4,9 +4,9 @@
 
 mod lock;
 mod shard;
+mod sockets;
 
 use std::io::{self, Write};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,12 +15,14 @@ use ::shard::ids::ShardId;
 use ::shard::router::ShardMessage;
 use ::shard::runtime::executor::{Runtime, RuntimeOptions};
 use ::shard::runtime::mailbox::{MailboxLimits, mailboxes};
-use ::shard::runtime::net::{Acceptor, ListenOptions, Listener, doors};
+use ::shard::runtime::net::{Acceptor, doors};
 
 use self::lock::DirectoryLock;
 use self::shard::{Report, ShardInput, shard_main};
-use crate::config::resolve::prefer_ipv4;
-use crate::config::settings::{ListenerSettings, Settings};
+use self::sockets::{accept, bind};
+use crate::admin::{Admin, AdminListener, Facts, Running};
+use crate::assembly::Gate;
+use crate::config::settings::Settings;
 use crate::exit::{Failure, Status};
 use crate::memory;
 use crate::node::NodeMessage;
@@ -41,6 +43,8 @@ pub fn run(settings: Settings, stop: &flume::Receiver<StopSignal>) -> Result<(),
     let dir = prepare_directory(&settings.log_dirs)?;
     let _lock = DirectoryLock::take(&dir)?;
     let listeners = bind(&mut settings)?;
+    let admin_listener = settings.admin.map(AdminListener::bind).transpose()?;
+    settings.admin = admin_listener.as_ref().and_then(AdminListener::local);
     let settings = Arc::new(settings);
 
     let mut options = RuntimeOptions::on(host.cpus.clone());
@@ -48,7 +52,7 @@ pub fn run(settings: Settings, stop: &flume::Receiver<StopSignal>) -> Result<(),
     options.io_memory_bytes = usize::try_from(host.io_memory_bytes).unwrap_or(usize::MAX);
     let shards =
         u16::try_from(host.cpus.len()).map_err(|_| Failure::new(Status::Config, "more than 65535 shards"))?;
-    let (boxes, _gauges) = mailboxes::<ShardMessage<NodeMessage>>(shards, MailboxLimits::default());
+    let (boxes, gauges) = mailboxes::<ShardMessage<NodeMessage>>(shards, MailboxLimits::default());
     let port = boxes
         .first()
         .map(::shard::runtime::mailbox::Mailbox::port)
@@ -56,11 +60,21 @@ pub fn run(settings: Settings, stop: &flume::Receiver<StopSignal>) -> Result<(),
     let (doors, shard_doors) = doors(shards);
     let (report, reports) = flume::unbounded();
     let gates = crate::assembly::gates(shards);
-    let configured = settings
-        .fixed
-        .get("penstock.memory.bytes")
-        .and_then(|text| text.parse().ok());
-    let memory = memory::divide(host.memory_bytes, configured, shards, settings.request_bytes_max);
+    let memory = memory::divide(
+        host.memory_bytes,
+        settings.memory_bytes,
+        shards,
+        settings.request_bytes_max,
+    );
+    let admin = Admin::new(Facts {
+        host,
+        settings: settings.clone(),
+        began,
+        progress: gates.first().map(Gate::progress).unwrap_or_default(),
+    });
+    if let Some(listener) = admin_listener {
+        admin.serve(listener)?;
+    }
     let inputs = boxes
         .into_iter()
         .zip(shard_doors)
@@ -82,6 +96,11 @@ pub fn run(settings: Settings, stop: &flume::Receiver<StopSignal>) -> Result<(),
             format!("{e}; see the host check with `penstock check`"),
         )
     })?;
+    admin.shards_run(Running {
+        port: port.clone(),
+        pulses: runtime.pulses(),
+        gauges,
+    });
     for _ in 0..shards {
         match reports.recv() {
             Ok(Report::Ready) => {}
@@ -90,8 +109,11 @@ pub fn run(settings: Settings, stop: &flume::Receiver<StopSignal>) -> Result<(),
         }
     }
     let acceptors = accept(listeners, &doors)?;
-    say_ready(&settings, &dir, &acceptors, shards, began.elapsed());
+    let took = began.elapsed();
+    admin.serves(acceptors.iter().map(|a| a.counters().clone()).collect(), took);
+    say_ready(&settings, &dir, &acceptors, shards, took);
     let outcome = wait(stop, &reports);
+    admin.stops();
     drop(acceptors);
     drop(doors);
     for shard in 0..shards {
@@ -131,75 +153,6 @@ fn prepare_directory(dirs: &[std::path::PathBuf]) -> Result<std::path::PathBuf, 
     };
     std::fs::create_dir_all(dir).map_err(refuse)?;
     std::fs::canonicalize(dir).map_err(refuse)
-}
-
-/// Binds every listener; what the kernel chose for port 0 is told to clients.
-fn bind(settings: &mut Settings) -> Result<Vec<Listener>, Failure> {
-    let options = ListenOptions {
-        backlog: settings.listen_backlog,
-        receive_buffer_bytes: settings.receive_buffer_bytes,
-        send_buffer_bytes: settings.send_buffer_bytes,
-    };
-    let bind = |listener| bind_one(listener, &options);
-    settings.listeners.iter_mut().map(bind).collect()
-}
-
-fn bind_one(listener: &mut ListenerSettings, options: &ListenOptions) -> Result<Listener, Failure> {
-    let shown = format!("{}://{}:{}", listener.name, listener.host, listener.port);
-    let no_address = |why: String| {
-        let sentence = format!("listener {shown} has no address{why}; correct `listeners`");
-        Failure::new(Status::Config, sentence)
-    };
-    // As Java: no host is every address, of both families where the host has both.
-    let address = if listener.host.is_empty() {
-        any_address(listener.port)
-    } else {
-        let found = (listener.host.as_str(), listener.port).to_socket_addrs();
-        prefer_ipv4(found.map_err(|e| no_address(format!(": {e}")))?)
-            .ok_or_else(|| no_address(String::new()))?
-    };
-    let bound = Listener::bind(address, options).map_err(|e| {
-        let advice = match e.kind() {
-            io::ErrorKind::AddrInUse => {
-                "stop the process that has the port, or choose another one with `listeners`"
-            }
-            io::ErrorKind::PermissionDenied => "choose a port above 1023 with `listeners`",
-            _ => "correct `listeners`",
-        };
-        Failure::new(
-            Status::Unavailable,
-            format!("listener {shown} cannot be opened: {e}; {advice}"),
-        )
-    })?;
-    if listener.port == 0 {
-        listener.port = bound.local().port();
-    }
-    if listener.advertised.1 == 0 {
-        listener.advertised.1 = listener.port;
-    }
-    Ok(bound)
-}
-
-/// `[::]`, which takes IPv4 as well; `0.0.0.0` on a host without IPv6.
-fn any_address(port: u16) -> SocketAddr {
-    let has_ipv6 = std::net::UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok();
-    if has_ipv6 {
-        (Ipv6Addr::UNSPECIFIED, port).into()
-    } else {
-        (Ipv4Addr::UNSPECIFIED, port).into()
-    }
-}
-
-fn accept(listeners: Vec<Listener>, doors: &::shard::runtime::net::Doors) -> Result<Vec<Acceptor>, Failure> {
-    let start = |(index, listener)| {
-        Acceptor::start(listener, index, doors.clone()).map_err(|e| {
-            Failure::new(
-                Status::System,
-                format!("no thread for accepting connections: {e}"),
-            )
-        })
-    };
-    (0u16..).zip(listeners).map(start).collect()
 }
 
 /// The ready line: one line on standard output that scripts wait for.

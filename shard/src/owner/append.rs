@@ -62,15 +62,29 @@ impl<L: Logs> Owner<L> {
             .append(partition.log, item.batch, partition.leader_epoch, wall)
         {
             Ok(appended) => appended,
-            Err(error) => return failure(&error, partition.leader, partition.leader_epoch),
+            Err(error) => {
+                let refused = failure(&error, partition.leader, partition.leader_epoch);
+                self.count(item.log, |c| {
+                    c.appends += 1;
+                    c.appends_failed += 1;
+                });
+                return refused;
+            }
         };
         let end = appended.last_offset.plus(1);
-        if appended.is_duplicate {
-            self.counters.duplicates += 1;
-        } else {
+        if !appended.is_duplicate {
             partition.appended(end, bytes);
-            self.counters.batches_appended += 1;
-            self.counters.bytes_appended += bytes as u64;
+        }
+        let records = end.0 - appended.base_offset.0;
+        for counters in [&mut partition.counters, &mut self.counters] {
+            counters.appends += 1;
+            if appended.is_duplicate {
+                counters.duplicates += 1;
+            } else {
+                counters.batches_appended += 1;
+                counters.records_appended += u64::try_from(records).unwrap_or(0);
+                counters.bytes_appended += bytes as u64;
+            }
         }
         waits.push(WaitItem {
             partition: index,

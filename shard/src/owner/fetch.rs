@@ -65,7 +65,10 @@ impl<L: Logs> Owner<L> {
             let data = &mut fetch.answer.partitions[piece.entry];
             match records {
                 Some(records) => self.fill(entry, fetch.read.bytes_max, data, records, fetch.read.isolation),
-                None => *data = PartitionData::failed(ErrorCode::KAFKA_STORAGE_ERROR),
+                None => {
+                    *data = PartitionData::failed(ErrorCode::KAFKA_STORAGE_ERROR);
+                    self.count(entry.log, |c| c.reads_failed += 1);
+                }
             }
         }
         self.reply(fetch.to, ShardReply::Fetch(fetch.answer));
@@ -97,6 +100,7 @@ impl<L: Logs> Owner<L> {
         let mut partitions = Vec::with_capacity(read.entries.len());
         let mut pieces = Vec::new();
         for (number, entry) in read.entries.iter().enumerate() {
+            self.count(entry.log, |c| c.reads += 1);
             let (mut data, found) = self.read_entry(entry, read.isolation, left, is_first);
             match found {
                 Read::Cached(records) => {
@@ -196,7 +200,10 @@ impl<L: Logs> Owner<L> {
         records: RecordBytes,
         isolation: Isolation,
     ) {
-        self.counters.bytes_read += records.len() as u64;
+        if !records.is_empty() && !matches!(isolation, Isolation::Replica(_)) {
+            let bytes = records.len() as u64;
+            self.count(entry.log, |c| c.bytes_read += bytes);
+        }
         data.is_oversized = records.len() > entry.bytes_max.min(request_bytes_max);
         if isolation == Isolation::ReadCommitted
             && !records.is_empty()

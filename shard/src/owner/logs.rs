@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use protocol::RecordBytes;
 use storage::error::{AppendError, StorageError};
+use storage::stats::StoreStats;
 use storage::types::{LeaderEpoch, LogId, Offset, ProducerId};
 
 use super::offsets::LookUp;
@@ -58,6 +59,10 @@ pub trait LogsIo: Logs + Clone + 'static {
     async fn read_cold(&self, plan: &Self::Cold) -> Option<RecordBytes>;
     /// Looks something up in a log, or moves its start.
     async fn look_up(&self, log: Self::Log, what: LookUp) -> OffsetAnswer;
+    /// Waits until [`Self::commit`] has something to do.
+    async fn staged(&self);
+    /// Counters and fill now, for metrics.
+    fn stats(&self) -> StoreStats;
     /// Waits until something is staged, makes it durable, and tells whose durable end moved where.
     async fn commit(&self) -> Result<Vec<(Self::Log, Offset)>, StorageError>;
     /// Waits for background work (write-behind, journal files, files of deleted logs) and does a round of it.

@@ -9,6 +9,7 @@
 //! ```
 
 mod append;
+mod counters;
 mod fetch;
 mod logs;
 mod offsets;
@@ -21,6 +22,7 @@ use hashbrown::HashMap;
 use slab::Slab;
 use storage::types::{LeaderEpoch, LogId, Offset};
 
+pub use self::counters::{OwnerCounters, PartitionStats};
 pub use self::fetch::{ColdFetch, ColdPiece};
 pub use self::logs::{Appended, LogEnds, Logs, LogsIo, Read};
 pub use self::offsets::{LookUp, OffsetLookup, OpenQuery};
@@ -64,19 +66,6 @@ pub struct Owner<L: Logs> {
     counters: OwnerCounters,
 }
 
-/// Running counts of an owner, for metrics.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OwnerCounters {
-    /// Batches appended.
-    pub batches_appended: u64,
-    /// Bytes of those batches.
-    pub bytes_appended: u64,
-    /// Batches that had been appended before and were answered with the original's offset.
-    pub duplicates: u64,
-    /// Record bytes handed to readers.
-    pub bytes_read: u64,
-}
-
 impl<L: Logs> Owner<L> {
     /// An owner of no partition yet, on `broker`.
     #[must_use]
@@ -97,12 +86,6 @@ impl<L: Logs> Owner<L> {
     /// The shard's storage.
     pub fn logs(&self) -> &L {
         &self.logs
-    }
-
-    /// Running counts.
-    #[must_use]
-    pub fn counters(&self) -> OwnerCounters {
-        self.counters
     }
 
     /// Produces and fetches that wait here.
@@ -225,20 +208,21 @@ impl<L: Logs> Owner<L> {
     }
 
     fn summaries(&self) -> Vec<LogSummary> {
-        let summary = |(_, p): (usize, &Partition<L::Log>)| {
-            let ends = self.logs.ends(p.log);
-            LogSummary {
-                log: p.id,
-                size_bytes: ends.size_bytes,
-                log_start: ends.start,
-                high_watermark: p.watermark.high_watermark(),
-                log_end: ends.end,
-                segments: ends.segments,
-            }
-        };
-        let mut summaries: Vec<_> = self.partitions.iter().map(summary).collect();
+        let mut summaries: Vec<_> = self.partitions.iter().map(|(_, p)| self.summary(p)).collect();
         summaries.sort_by_key(|s| s.log);
         summaries
+    }
+
+    fn summary(&self, partition: &Partition<L::Log>) -> LogSummary {
+        let ends = self.logs.ends(partition.log);
+        LogSummary {
+            log: partition.id,
+            size_bytes: ends.size_bytes,
+            log_start: ends.start,
+            high_watermark: partition.watermark.high_watermark(),
+            log_end: ends.end,
+            segments: ends.segments,
+        }
     }
 }
 

@@ -1,9 +1,10 @@
-//! One partition on its owner shard. About 300 bytes plus one entry for each batch between high watermark and log end.
+//! One partition on its owner shard. About 370 bytes plus one entry for each batch between high watermark and log end.
 
 use std::collections::VecDeque;
 
 use storage::types::{LeaderEpoch, LogId, Offset};
 
+use super::counters::OwnerCounters;
 use super::logs::LogEnds;
 use crate::ids::BrokerId;
 use crate::partition::watermark::Watermark;
@@ -30,6 +31,8 @@ pub struct Partition<H> {
     pub watermark: Watermark,
     /// Bytes that became readable since the partition was adopted: what waiting fetches count.
     pub readable_bytes: u64,
+    /// What went in and out since then.
+    pub counters: OwnerCounters,
     /// Appended batches above the high watermark: end offset and bytes.
     unreadable: VecDeque<(Offset, u64)>,
 }
@@ -52,6 +55,7 @@ impl<H> Partition<H> {
             leader_epoch,
             watermark,
             readable_bytes: 0,
+            counters: OwnerCounters::default(),
             unreadable: VecDeque::new(),
         }
     }

@@ -10,6 +10,7 @@ use storage::log::LogRef;
 use storage::log::append::AppendBatch;
 use storage::log::config::{Durability, LogConfig};
 use storage::log::timestamps::TimedOffset;
+use storage::stats::StoreStats;
 use storage::store::{ColdRead, ReadOutcome, Store};
 use storage::types::{LeaderEpoch, LogId, Offset, ProducerId};
 
@@ -162,6 +163,14 @@ impl<D: Disk> LogsIo for StoreLogs<D> {
                 OffsetAnswer::failed(ErrorCode::KAFKA_STORAGE_ERROR)
             }
         }
+    }
+
+    async fn staged(&self) {
+        self.0.staged().await;
+    }
+
+    fn stats(&self) -> StoreStats {
+        self.0.stats()
     }
 
     async fn commit(&self) -> Result<Vec<(LogRef, Offset)>, StorageError> {

@@ -20,6 +20,7 @@ use crate::log::tail::Taken;
 use crate::log::{Log, LogRef};
 use crate::notify::join_all;
 use crate::segment::file::SegmentFile;
+use crate::stats::CommitTotals;
 use crate::store::{Logs, Store};
 use crate::types::Offset;
 
@@ -87,9 +88,7 @@ impl<D: Disk> Store<D> {
     /// # Errors
     /// [`StorageError`] when the store is or goes offline; the loop ends then.
     pub async fn commit(&self) -> Result<CommitOutcome, StorageError> {
-        self.staged
-            .wait_for(|| (self.has_work() || self.is_offline()).then_some(()))
-            .await;
+        self.staged().await;
         self.plan_lock().await;
         // With a journal file in reserve, planning cannot be interrupted: what is taken is encoded at once.
         let ready = self.make_journal_room().await;
@@ -99,6 +98,13 @@ impl<D: Disk> Store<D> {
             Some(planned) => self.run_commit(planned).await,
             None => Ok(CommitOutcome::default()),
         }
+    }
+
+    /// Waits until a [`Self::commit`] has something to do. What comes after is the commit itself, for whoever measures it.
+    pub async fn staged(&self) {
+        self.staged
+            .wait_for(|| (self.has_work() || self.is_offline()).then_some(()))
+            .await;
     }
 
     fn has_work(&self) -> bool {
@@ -354,6 +360,7 @@ impl<D: Disk> Store<D> {
             self.land(&log, flight);
         }
         self.controls_durable.set(controls);
+        CommitTotals::add(&self.commit_totals, &outcome);
         self.commits_ended.set(ticket + 1);
         self.moved.notify();
         self.behind.notify();

@@ -252,7 +252,7 @@ impl Acceptor {
 
     /// What it has counted.
     #[must_use]
-    pub fn counters(&self) -> &AcceptCounters {
+    pub fn counters(&self) -> &Arc<AcceptCounters> {
         &self.counters
     }
 }

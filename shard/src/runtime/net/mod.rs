@@ -3,5 +3,5 @@
 mod accept;
 mod stream;
 
-pub use accept::{Accepted, Acceptor, Door, Doors, ListenOptions, Listener, doors};
+pub use accept::{AcceptCounters, Accepted, Acceptor, Door, Doors, ListenOptions, Listener, doors};
 pub use stream::{Net, TcpReader, TcpStream, TcpWriter};

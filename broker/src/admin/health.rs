@@ -1,0 +1,105 @@
+//! `/health/live` and `/health/ready`. Live: every shard answers; a broker that is not live has to be restarted. Ready:
+//! clients are served; what is not at its best is said, and is no reason to send clients away.
+
+use axum::extract::State;
+use axum::http::{HeaderName, StatusCode, header};
+use serde_json::{Value, json};
+use shard::runtime::port::PortError;
+
+use super::scrape::ask_all;
+use super::{Admin, Phase, SHARD_ANSWER_MAX};
+use crate::node::NodeMessage;
+use crate::observe::shard::Vitals;
+
+/// A status with a JSON body.
+type Answer = (StatusCode, [(HeaderName, &'static str); 1], String);
+
+fn answer(status: StatusCode, body: &Value) -> Answer {
+    let kind = [(header::CONTENT_TYPE, "application/json")];
+    (status, kind, format!("{body:#}\n"))
+}
+
+/// 200 while every shard that runs answers, 503 with their numbers when some do not.
+pub(super) async fn live(State(admin): State<Admin>) -> Answer {
+    let phase = admin.phase();
+    // Shards answer once their storage is open, and no more when they have stopped; both take the time they need.
+    let silent = match phase {
+        Phase::Serving => silent_shards(&vitals(&admin).await),
+        Phase::Starting | Phase::Stopping => Vec::new(),
+    };
+    if silent.is_empty() {
+        return answer(StatusCode::OK, &json!({"status": "live", "phase": phase.word()}));
+    }
+    let waited = SHARD_ANSWER_MAX.as_secs();
+    let body =
+        json!({"status": "dead", "phase": phase.word(), "silent_shards": silent, "waited_seconds": waited});
+    answer(StatusCode::SERVICE_UNAVAILABLE, &body)
+}
+
+/// 200 while clients are served: `ready`, or `degraded` with the reasons. 503 before, after, and when storage or a shard
+/// is lost.
+pub(super) async fn ready(State(admin): State<Admin>) -> Answer {
+    let facts = &admin.0.facts;
+    let phase = admin.phase();
+    let answers = match phase {
+        Phase::Serving => vitals(&admin).await,
+        Phase::Starting | Phase::Stopping => Vec::new(),
+    };
+    let known: Vec<Vitals> = answers.iter().filter_map(|answer| answer.ok()).collect();
+    let offline: usize = known.iter().map(|v| v.offline_partitions).sum();
+    let silent = silent_shards(&answers);
+    let is_storage_lost = known.iter().any(|v| v.is_storage_offline);
+    let findings: Vec<Value> = facts
+        .host
+        .troubles()
+        .iter()
+        .map(|f| json!({"subject": f.subject, "verdict": f.verdict.word(), "sentence": f.sentence, "advice": f.advice}))
+        .collect();
+
+    let is_served = phase == Phase::Serving && silent.is_empty() && !is_storage_lost;
+    let status = match phase {
+        Phase::Starting | Phase::Stopping => phase.word(),
+        Phase::Serving if !is_served => "failed",
+        Phase::Serving if offline > 0 || !findings.is_empty() => "degraded",
+        Phase::Serving => "ready",
+    };
+    let (journal_done, journal_bytes) = facts.progress.journal_bytes();
+    let body = json!({
+        "status": status,
+        "node_id": facts.settings.node_id.0,
+        "version": env!("CARGO_PKG_VERSION"),
+        "up_seconds": facts.began.elapsed().as_secs(),
+        "offline_partitions": offline,
+        "storage_offline": is_storage_lost,
+        "silent_shards": silent,
+        "recovery": {
+            "journal_bytes_done": journal_done,
+            "journal_bytes": journal_bytes,
+            "logs_to_open": known.iter().map(|v| v.logs_to_open).sum::<usize>(),
+        },
+        "host": findings,
+    });
+    let code = if is_served {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
+    answer(code, &body)
+}
+
+async fn vitals(admin: &Admin) -> Vec<Result<Vitals, PortError>> {
+    match admin.0.running.get() {
+        Some(running) => ask_all(running, NodeMessage::Vitals).await,
+        None => Vec::new(),
+    }
+}
+
+/// A full inbox is a busy shard, not a silent one.
+fn silent_shards(answers: &[Result<Vitals, PortError>]) -> Vec<usize> {
+    answers
+        .iter()
+        .enumerate()
+        .filter(|(_, answer)| matches!(answer, Err(PortError::TimedOut)))
+        .map(|(shard, _)| shard)
+        .collect()
+}

@@ -1,0 +1,69 @@
+//! One scrape: a message to each shard, the answers put together, the text written on the admin thread.
+
+use std::time::Instant;
+
+use shard::ids::ShardId;
+use shard::router::ShardMessage;
+use shard::runtime::port::{PortError, PortReply};
+
+use super::exposition::{Exposition, Kind};
+use super::{Admin, Phase, Running, SHARD_ANSWER_MAX, families, node_families, process};
+use crate::node::NodeMessage;
+use crate::observe::metrics::Snapshot;
+use crate::observe::shard::ShardSnapshot;
+
+/// The whole text. Shards that do not answer in time are left out and counted.
+pub(super) async fn scrape(admin: &Admin) -> String {
+    let began = Instant::now();
+    let mut text = Exposition::default();
+    process::write(&mut text);
+    let answers = match admin.0.running.get() {
+        // Before the shards serve their inboxes nobody answers, and a scrape should not wait for recovery.
+        Some(running) if admin.phase() != Phase::Starting => ask_all(running, NodeMessage::Snapshot).await,
+        _ => Vec::new(),
+    };
+    let silent = answers.iter().filter(|answer| answer.is_err()).count();
+    let shards: Vec<ShardSnapshot> = answers.into_iter().filter_map(Result::ok).collect();
+    let mut requests = Snapshot::default();
+    for shard in &shards {
+        requests.merge(&shard.requests);
+    }
+    node_families::write(&mut text, admin, &shards, &requests);
+    families::write(&mut text, admin.0.facts.settings.node_id, &shards, &requests);
+    let help = "Shards that did not answer this scrape.";
+    text.single("penstock_scrape_silent_shards", Kind::Gauge, help, silent);
+    let help = "How long this scrape took.";
+    text.single(
+        "penstock_scrape_seconds",
+        Kind::Gauge,
+        help,
+        began.elapsed().as_secs_f64(),
+    );
+    text.finish()
+}
+
+/// Asks every shard the same; waits for all of them together, within bounds.
+pub(super) async fn ask_all<R: Send>(
+    running: &Running,
+    question: fn(PortReply<R>) -> NodeMessage,
+) -> Vec<Result<R, PortError>> {
+    let deadline = tokio::time::Instant::now() + SHARD_ANSWER_MAX;
+    let calls: Vec<_> = (0..running.port.shards())
+        .map(|shard| {
+            running
+                .port
+                .call(ShardId(shard), |reply| ShardMessage::Node(question(reply)))
+        })
+        .collect();
+    let mut answers = Vec::with_capacity(calls.len());
+    for call in calls {
+        let answer = match call {
+            Ok(call) => tokio::time::timeout_at(deadline, call.answer())
+                .await
+                .unwrap_or(Err(PortError::TimedOut)),
+            Err(error) => Err(error),
+        };
+        answers.push(answer);
+    }
+    answers
+}

@@ -1,0 +1,72 @@
+//! What a store counts and how full it is, for metrics. Read on its own shard.
+
+use std::cell::Cell;
+
+use crate::batch_cache::CacheStats;
+use crate::commit::run::CommitOutcome;
+use crate::disk::Disk;
+use crate::store::Store;
+
+/// Counts since the start and the present fill of a store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreStats {
+    /// Group commits.
+    pub commits: CommitTotals,
+    /// Bytes appended and not yet taken by a commit.
+    pub staged_bytes: usize,
+    /// What may be staged before appends are refused, bytes.
+    pub staged_bytes_max: usize,
+    /// Bytes appended and not yet in segments: what write-behind has before it.
+    pub unwritten_bytes: usize,
+    /// The batch cache's counters.
+    pub cache: CacheStats,
+    /// Memory the batch cache holds, bytes.
+    pub cache_bytes: usize,
+    /// Memory the batch cache may hold, bytes.
+    pub cache_bytes_max: usize,
+    /// A write or sync failed: the log directory is offline here.
+    pub is_offline: bool,
+}
+
+/// What the group commits since the start have done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CommitTotals {
+    /// Commits.
+    pub count: u64,
+    /// Bytes of batches made durable.
+    pub bytes: u64,
+    /// Bytes written for it, padding and framing included.
+    pub written_bytes: u64,
+    /// Files synced for it.
+    pub syncs: u64,
+}
+
+impl CommitTotals {
+    pub(crate) fn add(cell: &Cell<Self>, outcome: &CommitOutcome) {
+        let before = cell.get();
+        cell.set(Self {
+            count: before.count + 1,
+            bytes: before.bytes + outcome.bytes,
+            written_bytes: before.written_bytes + outcome.written_bytes,
+            syncs: before.syncs + u64::from(outcome.syncs),
+        });
+    }
+}
+
+impl<D: Disk> Store<D> {
+    /// Counters and fill now.
+    #[must_use]
+    pub fn stats(&self) -> StoreStats {
+        let cache = self.cache.borrow();
+        StoreStats {
+            commits: self.commit_totals.get(),
+            staged_bytes: self.planner.borrow().staged_bytes(),
+            staged_bytes_max: self.options.staged_bytes_max,
+            unwritten_bytes: self.unwritten_bytes.get(),
+            cache: cache.stats(),
+            cache_bytes: cache.charged_bytes(),
+            cache_bytes_max: self.options.cache_bytes,
+            is_offline: self.is_offline(),
+        }
+    }
+}
