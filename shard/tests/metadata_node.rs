@@ -16,7 +16,7 @@ use protocol::messages::allocate_producer_ids::AllocateProducerIdsRequest;
 use protocol::messages::broker_heartbeat::BrokerHeartbeatRequest;
 use protocol::messages::create_topics::{CreatableTopic, CreateTopicsRequest};
 use protocol::messages::delete_topics::DeleteTopicsRequest;
-use protocol::{ErrorCode, Str};
+use protocol::{ErrorCode, Str, Uuid};
 use shard::config::Overrides;
 use shard::controller::{ControllerCommand, ControllerResponse};
 use shard::env::{Env, Instant, WallMs};
@@ -32,6 +32,7 @@ use storage::log::config::LogConfig;
 use storage::recovery::recover_journals;
 use storage::sim_executor::{SimExecutor, SimHandle};
 use storage::store::{Store, StoreOptions};
+use storage::types::{LogId, TopicId};
 
 const NODE: BrokerId = BrokerId(1);
 
@@ -129,7 +130,7 @@ async fn start(env: &SimEnv, disk: &SimDisk, snapshot_log_bytes: usize) -> Start
     env.spawn(async move { while committer.commit().await.is_ok() {} });
     env.spawn(async move { while keeper.housekeeping().await.is_ok() {} });
     let config = LogConfig {
-        segment_bytes: 64 << 10,
+        segment_bytes: 8 << 10,
         ..LogConfig::default()
     };
     let log = StoreLog::open(env.clone(), disk.clone(), Rc::clone(&store), dir(), config)
@@ -362,8 +363,20 @@ fn what_was_answered_is_there_after_a_crash_at_any_write() {
         }
         let env = SimEnv { handle, random };
         executor.block_on(async {
-            let Started { node, .. } = start(&env, &disk, 3_000).await;
+            let Started { node, store, .. } = start(&env, &disk, 3_000).await;
             check_recovered(node.image(), &witness, &format!("seed {seed}, at last"));
+            let id = LogId {
+                topic: TopicId(Uuid::ONE.0),
+                partition: 0,
+            };
+            let log = store.find_log(id).expect("the metadata log");
+            let offsets = store.offsets(log).expect("it is open");
+            // Segments below the older snapshot are gone; within a segment the start is only remembered while it runs.
+            assert!(
+                offsets.segments <= 3,
+                "seed {seed}: {} segments are kept",
+                offsets.segments
+            );
         });
         answered += witness.answered.get();
         snapshots += disk

@@ -299,6 +299,10 @@ impl<E: Env, D: Disk> QuorumLog for StoreLog<E, D> {
         for (name, _) in names.iter().rev().skip(SNAPSHOTS_KEPT) {
             self.disk.remove_file(&self.dir.join(name)).await?;
         }
+        // The older snapshot that is kept must still have its entries behind it.
+        if let Some((_, oldest)) = names.iter().rev().take(SNAPSHOTS_KEPT).next_back() {
+            self.store.delete_records(self.log, *oldest).await?;
+        }
         Ok(())
     }
 }
