@@ -145,11 +145,13 @@ impl<D: Disk> Store<D> {
 
     /// The journal forgets the log, then the store does.
     async fn retire(&self, log: &Rc<Log<D>>) -> Result<(), StorageError> {
+        // Not in the call below: the borrow would last as long as its await, and the commit needs the state.
+        let end = log.state.borrow().end;
         self.commit_control(ControlFrame {
             slot: log.log_ref.slot,
             kind: FrameKind::Retire,
             auxiliary: 0,
-            offset: log.state.borrow().end,
+            offset: end,
             segment: Offset::ZERO,
             position: 0,
         })
