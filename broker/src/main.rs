@@ -14,8 +14,7 @@ fn main() -> ExitCode {
         Ok(command_line) => command_line,
         Err(ended) => return ended,
     };
-    // Dropped last: the log is written to its end.
-    let _log = match command_line.start_logging() {
+    let log = match command_line.start_logging() {
         Ok(guard) => guard,
         Err(failure) => return broker::exit::end(&failure),
     };
@@ -23,6 +22,8 @@ fn main() -> ExitCode {
         Action::Start => start(&command_line),
         action => cli::print(&command_line, action),
     };
+    // The log is written to its end, so that the reason of a failure is the last line.
+    drop(log);
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => broker::exit::end(&failure),

@@ -255,7 +255,11 @@ async fn read<E: Env>(
     let mut open: Vec<Option<Asked>> = parts.iter().map(|_| None).collect();
     let places = plan.partitions.len();
     let mut assembly = FetchAssembly::new(places, parts, settled, terms.bytes_min, terms.bytes_max, may_wait);
-    let mut deadline = pin!(context.broker.env.sleep(terms.wait_max));
+    // A fetch that waits is answered with what there is when the broker stops.
+    let mut deadline = pin!(futures_lite::future::or(
+        context.broker.env.sleep(terms.wait_max),
+        context.broker.stopping(),
+    ));
     let mut is_late = false;
     let mut gone = pin!(context.connection.closed());
     loop {

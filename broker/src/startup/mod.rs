@@ -79,7 +79,9 @@ pub fn run(settings: Settings, stop: &flume::Receiver<StopSignal>) -> Result<(),
         .into_iter()
         .zip(shard_doors)
         .zip(gates)
-        .map(|((mailbox, door), gate)| ShardInput {
+        .zip(shard::last_calls(shards))
+        .map(|(((mailbox, door), gate), last_call)| ShardInput {
+            last_call,
             mailbox,
             door,
             gate,

@@ -31,7 +31,34 @@ pub(super) struct ShardInput {
     pub(super) settings: Arc<Settings>,
     pub(super) dir: PathBuf,
     pub(super) memory: ShardMemory,
+    pub(super) last_call: LastCall,
     pub(super) report: flume::Sender<Report>,
+}
+
+/// Keeps every shard's partitions in service until no shard has connections any more: their requests may be for any.
+pub(super) struct LastCall {
+    still_serving: flume::Sender<()>,
+    nobody_serves: flume::Receiver<()>,
+}
+
+/// One for each shard of a node.
+pub(super) fn last_calls(shards: u16) -> Vec<LastCall> {
+    let (still_serving, nobody_serves) = flume::bounded(1);
+    (0..shards)
+        .map(|_| LastCall {
+            still_serving: still_serving.clone(),
+            nobody_serves: nobody_serves.clone(),
+        })
+        .collect()
+}
+
+impl LastCall {
+    /// This shard has no connections any more; ends when none has.
+    async fn wait(self) {
+        drop(self.still_serving);
+        // Nothing is ever sent: the wait ends when the last sender is gone.
+        let _ = self.nobody_serves.recv_async().await;
+    }
 }
 
 /// What a shard tells the main thread.
@@ -58,6 +85,7 @@ async fn live(env: RuntimeEnv, input: ShardInput) -> Result<(), Failure> {
         settings,
         dir,
         memory,
+        last_call,
         report,
     } = input;
     let disk = DirectDisk::open(dir.clone())
@@ -97,6 +125,7 @@ async fn live(env: RuntimeEnv, input: ShardInput) -> Result<(), Failure> {
         Some((net.adopt(accepted), name))
     })
     .await;
+    last_call.wait().await;
     let mark = match controller {
         Some(controller) => Some(controller.stop().await?),
         None => None,

@@ -1,0 +1,139 @@
+//! The admin address of a running broker: health, metrics, and that they tell the truth about what clients did.
+
+use protocol::messages::fetch::{FetchRequest, FetchResponse};
+
+use crate::stop::{create_topic, fetch_request, produce};
+use crate::support::{Broker, Client};
+
+/// The value of a sample, by its whole name with labels.
+fn sample(text: &str, name: &str) -> Option<f64> {
+    let line = text
+        .lines()
+        .find(|l| l.strip_prefix(name).is_some_and(|rest| rest.starts_with(' ')))?;
+    line.rsplit(' ').next()?.parse().ok()
+}
+
+#[test]
+fn the_ready_line_names_what_clients_and_operators_need() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = Broker::start(dir.path(), &["penstock.shards=2"]);
+    let data = dir.path().join("data").canonicalize().unwrap();
+    let expected = format!(
+        "penstock ready: listeners PLAINTEXT://{} admin {} data {} shards 2 (",
+        broker.address,
+        broker.admin,
+        data.display()
+    );
+    assert!(broker.ready_line.starts_with(&expected), "{}", broker.ready_line);
+    assert_ne!((broker.address.port(), broker.admin.port()), (0, 0));
+
+    let (status, body) = broker.get("/health/ready");
+    let body: serde_json::Value = serde_json::from_str(&body).unwrap();
+    assert!(status.contains("200"), "{status}");
+    assert!(
+        body["status"] == "ready" || body["status"] == "degraded",
+        "{body}"
+    );
+    assert_eq!(
+        (&body["offline_partitions"], &body["storage_offline"]),
+        (&0.into(), &false.into())
+    );
+    assert!(broker.get("/health/live").0.contains("200"));
+    assert!(broker.get("/").1.contains("/metrics"));
+    assert!(broker.get("/nowhere").0.contains("404"));
+}
+
+#[test]
+fn metrics_count_what_clients_did_and_are_well_formed() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = Broker::start(dir.path(), &["penstock.shards=2"]);
+    let mut client = Client::connect(broker.address);
+    create_topic(&mut client, "counted", 2);
+    let sent: u64 = (0..5)
+        .map(|n| produce(&mut client, "counted", n % 2, 3).unwrap())
+        .sum();
+    let answer: FetchResponse = client
+        .call::<FetchRequest, _>(&fetch_request("counted", 1, 0), 11)
+        .unwrap();
+    let read = answer.responses[0].partitions[0]
+        .records
+        .as_ref()
+        .map_or(0, |r| r.len());
+
+    let (status, text) = broker.get("/metrics");
+    assert!(status.contains("200"), "{status}");
+    for (name, value) in [
+        ("kafka_server_brokertopicmetrics_messagesin_total", 15),
+        (
+            "kafka_server_brokertopicmetrics_messagesin_total{topic=\"counted\"}",
+            15,
+        ),
+        (
+            "kafka_server_brokertopicmetrics_bytesin_total{topic=\"counted\"}",
+            sent,
+        ),
+        (
+            "kafka_server_brokertopicmetrics_bytesout_total{topic=\"counted\"}",
+            read as u64,
+        ),
+        ("kafka_server_brokertopicmetrics_totalproducerequests_total", 5),
+        (
+            "kafka_network_requestmetrics_requests_total{request=\"Produce\",version=\"7\"}",
+            5,
+        ),
+        (
+            "kafka_network_requestmetrics_requests_total{request=\"FetchConsumer\",version=\"11\"}",
+            1,
+        ),
+        (
+            "kafka_network_requestmetrics_totaltimems_count{request=\"Produce\"}",
+            5,
+        ),
+        ("penstock_request_duration_seconds_count{request=\"Produce\"}", 5),
+        ("kafka_log_log_logendoffset{topic=\"counted\",partition=\"0\"}", 9),
+        ("kafka_log_log_logendoffset{topic=\"counted\",partition=\"1\"}", 6),
+        ("kafka_controller_kafkacontroller_activecontrollercount", 1),
+        ("kafka_controller_kafkacontroller_offlinepartitionscount", 0),
+        ("kafka_server_replicamanager_underreplicatedpartitions", 0),
+        ("penstock_batches_appended_total", 5),
+        ("penstock_produce_duplicates_total", 0),
+        ("penstock_scrape_silent_shards", 0),
+    ] {
+        assert_eq!(sample(&text, name), Some(value as f64), "{name}");
+    }
+    for name in [
+        "process_resident_memory_bytes",
+        "process_open_fds",
+        "penstock_shard_busy_seconds_total{shard=\"1\"}",
+        "penstock_mailbox_depth{shard=\"1\"}",
+        "penstock_commit_duration_seconds_bucket{le=\"+Inf\"}",
+        "penstock_memory_max_bytes{shard=\"0\",budget=\"batch_cache\"}",
+    ] {
+        assert!(sample(&text, name).is_some(), "{name} is missing");
+    }
+    well_formed(&text);
+}
+
+/// Every sample belongs to the family said before it, no family is said twice, no sample comes twice.
+fn well_formed(text: &str) {
+    let mut families = std::collections::BTreeSet::new();
+    let mut samples = std::collections::BTreeSet::new();
+    let mut family = "";
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            family = rest.split(' ').next().unwrap();
+            assert!(families.insert(family), "{family} is said twice");
+        } else if !line.starts_with('#') {
+            let (name, value) = line.rsplit_once(' ').unwrap();
+            assert!(value.parse::<f64>().is_ok(), "{line}");
+            assert!(samples.insert(name), "{name} comes twice");
+            let bare = name.split('{').next().unwrap();
+            let suffix = bare.strip_prefix(family);
+            assert!(
+                matches!(suffix, Some("" | "_sum" | "_count" | "_bucket")),
+                "{line} after {family}"
+            );
+        }
+    }
+    assert!(families.len() > 60, "{}", families.len());
+}

@@ -1,0 +1,9 @@
+//! The `penstock` binary as an operator and a client meet it: what it says when it cannot start, how it stops, what its
+//! admin address answers. Each test runs its own process on free ports of 127.0.0.1 and in a directory of its own.
+#![allow(clippy::unwrap_used)]
+
+mod admin;
+mod cli;
+mod errors;
+mod stop;
+mod support;

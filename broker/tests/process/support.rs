@@ -1,0 +1,214 @@
+//! One process of ours and a client that speaks the protocol byte by byte, so that a test decides what is in flight.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use protocol::header::{RequestHeader, ResponseHeader};
+use protocol::message::{Request, Response};
+use protocol::{Reader, Str, Writer};
+
+/// How long anything may take on a busy host.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A command of ours without what the surroundings may set.
+pub(crate) fn penstock(dir: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_penstock"));
+    command.current_dir(dir).args(arguments).stdin(Stdio::null());
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("PENSTOCK_") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// Exit status, standard output, standard error of a command that ends by itself.
+pub(crate) fn run(dir: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let child = penstock(dir, arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid = child.id();
+    let (done, is_done) = channel();
+    let watch = std::thread::spawn(move || {
+        if is_done.recv_timeout(PATIENCE).is_err() {
+            signal_pid(pid, Signal::SIGKILL);
+        }
+    });
+    let output = child.wait_with_output().unwrap();
+    let _ = done.send(());
+    watch.join().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+/// A broker that was started and is ready. Killed when dropped.
+pub(crate) struct Broker {
+    child: Child,
+    pub(crate) ready_line: String,
+    pub(crate) address: SocketAddr,
+    pub(crate) admin: SocketAddr,
+}
+
+impl Broker {
+    /// Starts one on ports that the kernel chooses, with one shard, and waits until it is ready.
+    pub(crate) fn start(dir: &Path, more: &[&str]) -> Self {
+        let mut arguments = vec![
+            "--override",
+            "listeners=PLAINTEXT://127.0.0.1:0",
+            "--override",
+            "penstock.admin.listener=127.0.0.1:0",
+        ];
+        for pair in more {
+            arguments.extend(["--override", pair]);
+        }
+        let mut child = penstock(dir, &arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::from(std::fs::File::create(dir.join("stderr")).unwrap()))
+            .spawn()
+            .unwrap();
+        let lines = first_line(child.stdout.take().unwrap());
+        let Ok(ready_line) = lines.recv_timeout(PATIENCE) else {
+            let _ = child.kill();
+            let _ = child.wait();
+            panic!(
+                "not ready: {}",
+                std::fs::read_to_string(dir.join("stderr")).unwrap()
+            );
+        };
+        let word_after = |name: &str| {
+            let mut words = ready_line.split(' ');
+            words.find(|w| *w == name);
+            words.next().unwrap_or_default().to_owned()
+        };
+        let listener = word_after("listeners");
+        Self {
+            address: listener.trim_start_matches("PLAINTEXT://").parse().unwrap(),
+            admin: word_after("admin").parse().unwrap(),
+            child,
+            ready_line,
+        }
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        signal_pid(self.child.id(), signal);
+    }
+
+    /// Waits for the end and says how long that took.
+    pub(crate) fn end(mut self) -> (ExitStatus, Duration) {
+        let began = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return (status, began.elapsed());
+            }
+            assert!(began.elapsed() < PATIENCE, "the broker does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Status line and body of a GET on the admin address.
+    pub(crate) fn get(&self, path: &str) -> (String, String) {
+        let mut stream = TcpStream::connect(self.admin).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        write!(
+            stream,
+            "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (
+            head.lines().next().unwrap_or_default().to_owned(),
+            body.to_owned(),
+        )
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A client connection.
+pub(crate) struct Client {
+    stream: TcpStream,
+    next: i32,
+}
+
+impl Client {
+    pub(crate) fn connect(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Self { stream, next: 0 }
+    }
+
+    /// Sends a request without waiting for its answer.
+    pub(crate) fn send<R: Request>(&mut self, request: &R, version: i16) -> io::Result<()> {
+        self.next += 1;
+        let mut writer = Writer::framed(256);
+        let header = RequestHeader {
+            api_key: R::KEY,
+            api_version: version,
+            correlation_id: self.next,
+            client_id: Some(Str::from("test")),
+        };
+        header.encode(&mut writer);
+        request.encode(&mut writer, version).unwrap();
+        for chunk in writer.finish().unwrap() {
+            self.stream.write_all(&chunk)?;
+        }
+        Ok(())
+    }
+
+    /// The next answer; an error when the connection has ended.
+    pub(crate) fn receive<R: Response>(&mut self, version: i16) -> io::Result<R> {
+        let mut length = [0; 4];
+        self.stream.read_exact(&mut length)?;
+        let mut frame = vec![0; usize::try_from(i32::from_be_bytes(length)).unwrap()];
+        self.stream.read_exact(&mut frame)?;
+        let mut reader = Reader::new(Bytes::from(frame));
+        ResponseHeader::decode(&mut reader, R::KEY, version).unwrap();
+        Ok(R::decode(&mut reader, version).unwrap())
+    }
+
+    pub(crate) fn call<Q: Request, A: Response>(&mut self, request: &Q, version: i16) -> io::Result<A> {
+        self.send(request, version)?;
+        self.receive(version)
+    }
+}
+
+/// A port that was free a moment ago.
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
+}
+
+fn signal_pid(pid: u32, signal: Signal) {
+    let _ = kill(Pid::from_raw(i32::try_from(pid).unwrap()), signal);
+}
+
+fn first_line(stdout: impl Read + Send + 'static) -> Receiver<String> {
+    let (tx, rx) = channel();
+    std::thread::spawn(move || {
+        // The rest is read as well, so that the process never waits for us.
+        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            let _ = tx.send(line);
+        }
+    });
+    rx
+}
