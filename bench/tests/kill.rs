@@ -1,5 +1,6 @@
 //! Ten times kill -9 while two producers write: what was acknowledged is there, once, in order. One test for each way to
 //! acknowledge, and one where every restart has another shard count.
+#![allow(clippy::print_stdout)] // the report is what the test is for
 
 use bench::clients::{report_skip, require_all};
 use bench::kill::{Kind, Report, Scenario, Target, run};

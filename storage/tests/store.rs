@@ -52,6 +52,7 @@ async fn start(handle: &SimHandle, disk: &SimDisk) -> (Rc<Store<SimDisk>>, commo
 }
 
 #[test]
+#[allow(clippy::too_many_lines)] // one story, told in order
 fn what_was_committed_is_read_back_from_memory_from_disk_and_after_a_restart() {
     for clean in [true, false] {
         for seed in 0..20 {
@@ -175,6 +176,7 @@ fn a_restarted_log_knows_its_producers() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines)] // one story, told in order
 fn records_are_found_by_time_inside_compressed_batches_in_memory_and_on_disk() {
     use protocol::compression::{Codec, Compressor};
     use protocol::record::{BatchBuilder, BatchOptions, NewRecord};
@@ -258,6 +260,7 @@ fn records_are_found_by_time_inside_compressed_batches_in_memory_and_on_disk() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines)] // one story, told in order
 fn deleted_records_and_deleted_logs_are_gone_and_stay_gone() {
     let executor = SimExecutor::new(4);
     let handle = executor.handle();

@@ -29,6 +29,7 @@ fn batch(name: &str, change: impl FnOnce(&mut Batch)) -> Input {
     input(name, &one.bytes())
 }
 
+#[allow(clippy::too_many_lines)] // a table
 fn headers() -> Vec<Input> {
     let acks_7 = Bytes::default()
         .i16(-1)

@@ -191,7 +191,7 @@ fn split(view: &View, plan: &Plan) -> Split {
     };
     for (place, (key, position)) in plan.partitions.iter().enumerate() {
         match locate(view, key) {
-            Err(data) => split.settled.push((place, data)),
+            Err(data) => split.settled.push((place, *data)),
             Ok((shard, log)) => {
                 let part = split.shards.iter().position(|s| *s == shard).unwrap_or_else(|| {
                     split.shards.push(shard);
@@ -213,15 +213,13 @@ fn split(view: &View, plan: &Plan) -> Split {
     split
 }
 
-fn locate(view: &View, key: &PartitionKey) -> Result<(ShardId, LogId), PartitionData> {
+fn locate(view: &View, key: &PartitionKey) -> Result<(ShardId, LogId), Box<PartitionData>> {
     let name = match &key.topic {
         TopicKey::Name(name) => TopicName::Name(name),
         TopicKey::Id(id) => TopicName::Id(*id),
     };
-    let topic = view.topic(name).map_err(PartitionData::failed)?;
-    let (partition, home) = view
-        .partition(topic, key.partition)
-        .map_err(PartitionData::failed)?;
+    let topic = view.topic(name).map_err(failed)?;
+    let (partition, home) = view.partition(topic, key.partition).map_err(failed)?;
     match home {
         Home::Shard(shard) => Ok((
             shard,
@@ -230,11 +228,15 @@ fn locate(view: &View, key: &PartitionKey) -> Result<(ShardId, LogId), Partition
                 partition: key.partition,
             },
         )),
-        Home::Elsewhere => Err(PartitionData {
+        Home::Elsewhere => Err(Box::new(PartitionData {
             current_leader: partition.leader.map(|leader| (leader, partition.leader_epoch)),
             ..PartitionData::failed(ErrorCode::NOT_LEADER_OR_FOLLOWER)
-        }),
+        })),
     }
+}
+
+fn failed(code: ErrorCode) -> Box<PartitionData> {
+    Box::new(PartitionData::failed(code))
 }
 
 /// Drives the assembly of one fetch: sends what it asks for, waits for answers, the deadline, or the client's leaving.

@@ -54,7 +54,6 @@ pub async fn handle<E: Env>(context: &RequestContext<E>, request: ListOffsetsReq
         topics.push(ListOffsetsTopicResponse {
             name: topic.name.clone(),
             partitions,
-            ..Default::default()
         });
     }
     for ((t, p), answer) in plan.ask(&context.broker.router).await {

@@ -42,7 +42,6 @@ pub async fn handle<E: Env>(
         topics.push(TopicResult {
             topic: topic.topic.clone(),
             partitions,
-            ..Default::default()
         });
     }
     for ((t, p), answer) in plan.ask(&context.broker.router).await {

@@ -257,10 +257,7 @@ fn admin(written: &AsWritten, layers: &BrokerLayers<'_>) -> Result<Option<Socket
         return Ok(None);
     };
     let bare = text.strip_prefix("http://").unwrap_or(&text);
-    let found = bare
-        .to_socket_addrs()
-        .ok()
-        .and_then(|addresses| prefer_ipv4(addresses));
+    let found = bare.to_socket_addrs().ok().and_then(prefer_ipv4);
     found.map(Some).ok_or_else(|| {
         let what = format!(
             "'{text}' is no address; write host:port as in 127.0.0.1:9644, or nothing to turn it off"

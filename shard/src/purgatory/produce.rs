@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use slab::Slab;
+use smallvec::SmallVec;
 use storage::types::Offset;
 
 use crate::env::Instant;
@@ -158,15 +159,13 @@ impl<T> ProducePurgatory<T> {
     /// The durable end or the high watermark of a partition is now `end`: returns the requests this completes.
     pub fn advance(&mut self, partition: PartitionIndex, which: WaitFor, end: Offset) -> Vec<Completed<T>> {
         let mut completed = Vec::new();
-        loop {
-            let Some(queues) = self.queues.get_mut(&partition) else {
-                break;
-            };
-            let queue = queues.of(which);
-            let Some(entry) = queue.front().copied().filter(|e| e.target <= end) else {
-                break;
-            };
-            queue.pop_front();
+        let Some(queues) = self.queues.get_mut(&partition) else {
+            return completed;
+        };
+        let queue = queues.of(which);
+        let passed = queue.partition_point(|entry| entry.target <= end);
+        let entries: SmallVec<[Entry; 16]> = queue.drain(..passed).collect();
+        for entry in entries {
             self.resolve(entry, ItemOutcome::Done, &mut completed);
         }
         self.forget_if_idle(partition);

@@ -219,16 +219,6 @@ impl<D: Disk> Journal<D> {
         Ok(())
     }
 
-    /// Files that are full, for metrics and pressure.
-    pub(crate) fn full_files(&self) -> usize {
-        self.state.borrow().full.len()
-    }
-
-    /// The highest sequence known durable.
-    pub(crate) fn durable_sequence(&self) -> u64 {
-        self.state.borrow().durable_sequence
-    }
-
     /// A commit longer than a file gets a fresh one, which it extends.
     const fn fits(&self, position: u64, bytes: u64) -> bool {
         position + bytes <= self.options.file_bytes || position == BLOCK_BYTES as u64

@@ -9,7 +9,7 @@ use super::tail::TailBatch;
 use crate::batch_cache::{Backing, BatchCache, CacheInsert};
 use crate::disk::Disk;
 use crate::error::AppendError;
-use crate::producer_state::{AppendOrigin, Outcome, ProducerError};
+use crate::producer_state::{AppendOrigin, CompletedTxn, Outcome, ProducerError};
 use crate::segment::indexes::IndexedBatch;
 use crate::segment::state::Segment;
 use crate::segment::txn_index::AbortedTxn;
@@ -105,38 +105,7 @@ impl<D: Disk> LogState<D> {
         facts.base_offset = base;
         facts.last_offset = last;
         let completed = self.producers.apply(&facts, now_ms);
-        let interval = self.config.index_interval_bytes;
-        let active = self.active();
-        let position = active.size;
-        let indexes = active
-            .indexes
-            .as_mut()
-            .expect("the active segment's indexes are in memory");
-        indexes
-            .append(
-                IndexedBatch {
-                    last_offset: last,
-                    position,
-                    size: header.size,
-                    max_timestamp: header.max_timestamp,
-                },
-                interval,
-            )
-            .expect("a batch that does not fit the indexes has rolled the segment");
-        if let Some(txn) = completed.filter(|txn| txn.aborted) {
-            let aborted = AbortedTxn {
-                producer_id: txn.producer_id,
-                first_offset: txn.first_offset,
-                last_offset: txn.last_offset,
-                last_stable_offset: txn.last_stable_offset,
-            };
-            indexes.txn.append(aborted).expect("markers come in offset order");
-        }
-        active.largest = indexes.largest_timestamp();
-        active.first_timestamp.get_or_insert(header.max_timestamp);
-        active.size += header.size;
-        let segment = active.base;
-
+        let (segment, position) = self.index(&header, completed);
         let (head, rest) = cache.insert(
             slot,
             CacheInsert {
@@ -163,6 +132,39 @@ impl<D: Disk> LogState<D> {
             log_start: self.log_start,
             is_duplicate: false,
         })
+    }
+
+    /// Enters the batch into the active segment's indexes; returns where in which segment it stands.
+    fn index(&mut self, header: &BatchHeader, completed: Option<CompletedTxn>) -> (Offset, u32) {
+        let interval = self.config.index_interval_bytes;
+        let active = self.active();
+        let position = active.size;
+        let indexes = active
+            .indexes
+            .as_mut()
+            .expect("the active segment's indexes are in memory");
+        let entry = IndexedBatch {
+            last_offset: header.last_offset(),
+            position,
+            size: header.size,
+            max_timestamp: header.max_timestamp,
+        };
+        indexes
+            .append(entry, interval)
+            .expect("a batch that does not fit the indexes has rolled the segment");
+        if let Some(txn) = completed.filter(|txn| txn.aborted) {
+            let aborted = AbortedTxn {
+                producer_id: txn.producer_id,
+                first_offset: txn.first_offset,
+                last_offset: txn.last_offset,
+                last_stable_offset: txn.last_stable_offset,
+            };
+            indexes.txn.append(aborted).expect("markers come in offset order");
+        }
+        active.largest = indexes.largest_timestamp();
+        active.first_timestamp.get_or_insert(header.max_timestamp);
+        active.size += header.size;
+        (active.base, position)
     }
 
     /// Gives the batch its offset and epoch, and checks that they follow the log.

@@ -270,19 +270,16 @@ fn look(window: &Bytes, read: &ColdRead) -> Look {
     let mut start = None;
     loop {
         let rest = window.get(at..).unwrap_or_default();
-        let header = match BatchHeader::parse(rest) {
-            Some(header) => header,
-            None => {
-                return match start {
-                    Some(from) => Look::Found(from..at),
-                    None if at >= window.len() => Look::Skip(at as u32),
-                    None if rest.len() < BATCH_HEADER_BYTES => Look::Need {
-                        at: at as u32,
-                        bytes: BATCH_HEADER_BYTES as u32,
-                    },
-                    None => Look::Bad(at as u32),
-                };
-            }
+        let Some(header) = BatchHeader::parse(rest) else {
+            return match start {
+                Some(from) => Look::Found(from..at),
+                None if at >= window.len() => Look::Skip(at as u32),
+                None if rest.len() < BATCH_HEADER_BYTES => Look::Need {
+                    at: at as u32,
+                    bytes: BATCH_HEADER_BYTES as u32,
+                },
+                None => Look::Bad(at as u32),
+            };
         };
         let end = at + header.size as usize;
         if header.last_offset() >= read.offset {

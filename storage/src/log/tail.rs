@@ -153,11 +153,11 @@ impl Tail {
 
     /// The batch that holds `offset`, or the next above it, if it is here.
     pub(crate) fn find(&self, offset: Offset) -> Option<&TailBatch> {
-        self.from_offset(offset).next()
+        self.range_from(offset).next()
     }
 
     /// The batches from the one that holds `offset` on (or the next above it).
-    pub(crate) fn from_offset(&self, offset: Offset) -> impl Iterator<Item = &TailBatch> {
+    pub(crate) fn range_from(&self, offset: Offset) -> impl Iterator<Item = &TailBatch> {
         self.batches
             .range(self.batches.partition_point(|batch| batch.last < offset)..)
     }

@@ -2,7 +2,7 @@
 //! steps (extending by writing halves the throughput, `glommio.md` §3.3), cut to its true size when it is closed.
 
 use std::cell::Cell;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::commit::buffers::Chunks;
 use crate::disk::{Disk, DiskError, DiskFile, OpenMode, align_up};
@@ -15,7 +15,6 @@ const STEP_BYTES_MAX: u64 = 32 << 20;
 /// An open segment file. Memory: about 200 bytes and a file descriptor.
 pub(crate) struct SegmentFile<D: Disk> {
     file: D::File,
-    path: PathBuf,
     /// The file's size: everything below it has blocks.
     allocated: Cell<u64>,
     step: Cell<u64>,
@@ -36,23 +35,13 @@ impl<D: Disk> SegmentFile<D> {
         let size = file.size().await?;
         Ok(Self {
             file,
-            path: path.to_owned(),
             allocated: Cell::new(size),
             step: Cell::new(STEP_BYTES_MIN),
         })
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
     pub(crate) const fn file(&self) -> &D::File {
         &self.file
-    }
-
-    /// Bytes allocated so far.
-    pub(crate) const fn allocated(&self) -> u64 {
-        self.allocated.get()
     }
 
     /// Allocates so that bytes up to `end` can be written without extending the file, and a step more, but not beyond

@@ -1,5 +1,6 @@
 //! What the tests of the store share: batches, a store with its drivers on the simulated disk, and reading a log back.
 #![allow(dead_code)] // each test binary uses a part
+#![allow(unreachable_pub)] // shared by several test binaries
 
 use std::cell::RefCell;
 use std::path::Path;
