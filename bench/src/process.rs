@@ -93,6 +93,12 @@ impl Broker {
     pub fn command(&self, shards: Option<usize>) -> Command {
         let mut command = Command::new(&self.binary);
         command.arg("start").current_dir(&self.dir);
+        // The broker reads its settings from PENSTOCK_… too; those of whoever runs the tests must not reach it.
+        for (name, _) in
+            std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"PENSTOCK_"))
+        {
+            command.env_remove(name);
+        }
         let own = [
             format!("listeners=PLAINTEXT://127.0.0.1:{}", self.port),
             format!("penstock.admin.listener=127.0.0.1:{}", self.admin_port),
