@@ -95,7 +95,7 @@ impl Drop for Kafka {
     }
 }
 
-/// A command that runs a main class of Kafka's jars, for example `kafka.tools.DumpLogSegments`.
+/// A command that runs a main class of Kafka's jars, for example `org.apache.kafka.tools.DumpLogSegments`.
 pub fn tool(class: &str) -> Command {
     let mut command = Command::new(script());
     command.arg("run").arg(class);
