@@ -103,12 +103,6 @@ impl Control {
     pub fn stop(&self) {
         self.queue.stop();
     }
-
-    async fn ask(&self, command: ControllerCommand) -> Option<ControllerResponse> {
-        let (reply, answer) = flume::bounded(1);
-        self.command(command, reply);
-        answer.recv_async().await.ok()
-    }
 }
 
 /// What the controller is started with.
@@ -144,13 +138,15 @@ pub async fn run<E: Env, Q: QuorumLog>(
     };
     let mut node = QuorumNode::open(broker.env.clone(), seed.log, options).await?;
     node.settle().await?;
+    let register = registration(&broker, &seed.identity, seed.previous_broker_epoch);
+    join(&mut node, register).await?;
     let mut effects = Effects {
         publisher: Publisher::new(settings.node_id, broker.router.shards()),
         broker: broker.clone(),
     };
     effects.publish_first(node.image()).await;
-    let register = registration(&broker, &seed.identity, seed.previous_broker_epoch);
-    broker.env.spawn(join(control.clone(), register));
+    control.joined.0.set(true);
+    control.joined.1.notify();
     node.run(&control.queue, &mut effects).await?;
     let epoch = node.image().brokers.get(settings.node_id).map_or(-1, |b| b.epoch);
     Ok(epoch)
@@ -165,27 +161,31 @@ fn snapshot_log_bytes<E: Env>(broker: &Broker<E>) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// Registers this node as a broker, and says that it lives.
-async fn join(control: Control, register: BrokerRegistrationRequest) {
+/// Registers this node as a broker, and says that it lives: before the shards open their logs, because a registration after
+/// an unclean stop begins new leader epochs.
+async fn join<E: Env, Q: QuorumLog>(
+    node: &mut QuorumNode<E, Q>,
+    register: BrokerRegistrationRequest,
+) -> Result<(), Q::Error> {
     let broker_id = register.broker_id;
-    let registered = control.ask(ControllerCommand::RegisterBroker(register)).await;
-    let Some(ControllerResponse::RegisterBroker(registered)) = registered else {
-        return;
+    let registered = node.ask(&ControllerCommand::RegisterBroker(register)).await?;
+    let Ok(ControllerResponse::RegisterBroker(registered)) = registered else {
+        return Ok(());
     };
     if registered.error_code != protocol::ErrorCode::NONE {
         tracing::error!(code = ?registered.error_code, "this broker could not register itself");
-        return;
+        return Ok(());
     }
-    let heartbeat = BrokerHeartbeatRequest {
+    let heartbeat = ControllerCommand::BrokerHeartbeat(BrokerHeartbeatRequest {
         broker_id,
         broker_epoch: registered.broker_epoch,
         // Caught up with its own registration, which it was told of by the one who wrote it.
         current_metadata_offset: registered.broker_epoch,
         ..Default::default()
-    };
-    control.ask(ControllerCommand::BrokerHeartbeat(heartbeat)).await;
-    control.joined.0.set(true);
-    control.joined.1.notify();
+    });
+    // It is answered: the node leads, or the registration would not have been.
+    let _ = node.ask(&heartbeat).await?;
+    Ok(())
 }
 
 struct Effects<E: Env> {
