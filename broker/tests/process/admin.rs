@@ -1,6 +1,7 @@
 //! The admin address of a running broker: health, metrics, and that they tell the truth about what clients did.
 
 use protocol::messages::fetch::{FetchRequest, FetchResponse};
+use protocol::messages::metadata::{MetadataRequest, MetadataResponse};
 
 use crate::stop::{create_topic, fetch_request, produce};
 use crate::support::{Broker, Client};
@@ -41,6 +42,24 @@ fn the_ready_line_names_what_clients_and_operators_need() {
     assert!(broker.get("/health/live").0.contains("200"));
     assert!(broker.get("/").1.contains("/metrics"));
     assert!(broker.get("/nowhere").0.contains("404"));
+}
+
+#[test]
+fn a_listener_without_a_host_is_open_to_both_families_and_tells_the_hosts_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = Broker::start(dir.path(), &["listeners=PLAINTEXT://:0"]);
+    assert!(broker.address.ip().is_unspecified(), "{}", broker.ready_line);
+    let port = broker.address.port();
+    let mut addresses = vec![format!("127.0.0.1:{port}")];
+    if broker.address.is_ipv6() {
+        addresses.push(format!("[::1]:{port}"));
+    }
+    for address in addresses {
+        let mut client = Client::connect(address.parse().unwrap());
+        let metadata: MetadataResponse = client.call(&MetadataRequest::default(), 4).unwrap();
+        assert_eq!(metadata.brokers[0].port, i32::from(port));
+        assert!(!metadata.brokers[0].host.as_str().is_empty(), "{address}");
+    }
 }
 
 #[test]

@@ -173,7 +173,7 @@ impl Doors {
         // Answers are written as soon as they are there, whole; Nagle's delay would only add to their latency.
         socket.set_tcp_nodelay(true)?;
         socket.set_keepalive(true)?;
-        let local = socket.local_addr()?.as_socket().unwrap_or(peer);
+        let local = socket.local_addr()?.as_socket().map_or(peer, canonical);
         let count = self.doors.len();
         let Some(door) = (0..count)
             .map(|i| &self.doors[(turn + i) % count])
@@ -268,6 +268,11 @@ impl Drop for Acceptor {
     }
 }
 
+/// A client that came by IPv4 to a socket of both families is known by its IPv4 address, as everywhere else.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
 fn accept_loop(socket: &Socket, stop: &AtomicBool, counters: &AcceptCounters, index: u16, doors: &Doors) {
     let mut turn = 0;
     let mut logged: Option<Instant> = None;
@@ -275,7 +280,9 @@ fn accept_loop(socket: &Socket, stop: &AtomicBool, counters: &AcceptCounters, in
         let error = match socket.accept() {
             Ok((connection, peer)) => {
                 turn += 1;
-                let Some(peer) = peer.as_socket() else { continue };
+                let Some(peer) = peer.as_socket().map(canonical) else {
+                    continue;
+                };
                 match doors.hand_out(turn, connection, peer, index) {
                     Ok(()) => {
                         counters.accepted.fetch_add(1, Ordering::Relaxed);
@@ -325,4 +332,21 @@ fn belongs_to_the_connection(error: &io::Error) -> bool {
                 | libc::ENOTCONN
         )
     ) || (error.kind() == io::ErrorKind::InvalidInput && error.raw_os_error() == Some(libc::EINVAL))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ipv4_client_of_a_socket_for_both_families_keeps_its_address() {
+        for (seen, known) in [
+            ("[::ffff:10.1.2.3]:5", "10.1.2.3:5"),
+            ("10.1.2.3:5", "10.1.2.3:5"),
+            ("[2001:db8::1]:5", "[2001:db8::1]:5"),
+        ] {
+            let seen: SocketAddr = seen.parse().expect("an address");
+            assert_eq!(canonical(seen).to_string(), known);
+        }
+    }
 }
