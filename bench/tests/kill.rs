@@ -9,6 +9,7 @@ use bench::process::Profile;
 /// Kills of each scenario.
 const KILLS: u32 = 10;
 
+#[allow(clippy::print_stdout, reason = "the report is the figures of the test")]
 fn kill(name: &str, acks: &'static str, reshard: bool) -> Option<Report> {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let mut target =

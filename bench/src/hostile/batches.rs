@@ -30,6 +30,7 @@ fn batch(name: &str, change: impl FnOnce(&mut Batch)) -> Input {
 }
 
 #[allow(clippy::too_many_lines)] // a table
+#[allow(clippy::too_many_lines, reason = "a table")]
 fn headers() -> Vec<Input> {
     let acks_7 = Bytes::default()
         .i16(-1)

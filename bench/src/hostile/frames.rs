@@ -123,6 +123,7 @@ fn headers() -> Vec<Input> {
 }
 
 #[allow(clippy::too_many_lines)] // a table
+#[allow(clippy::too_many_lines, reason = "a table")]
 fn claims() -> Vec<Input> {
     let huge = i32::MAX;
     let tag_bomb = Bytes::default().uvarint(1).i8(1).uvarint(u64::from(u32::MAX)).0;
