@@ -3,6 +3,7 @@
 
 pub mod clients;
 pub mod compare;
+pub mod conformance;
 pub mod error;
 pub mod hostile;
 pub mod kafka;

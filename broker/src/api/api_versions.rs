@@ -25,7 +25,7 @@ pub async fn handle<E: Env>(context: &RequestContext<E>, request: ApiVersionsReq
                 ..Default::default()
             };
         }
-        *context.connection.software.borrow_mut() = Some((name.to_string(), version.to_string()));
+        *context.connection.software.borrow_mut() = Some((kept(name), kept(version)));
     }
     let view = context.broker.view();
     let image = &view.image;
@@ -75,16 +75,18 @@ fn row(served: &Served) -> ApiVersion {
     }
 }
 
+/// The part of a software name or version that is kept.
+fn kept(text: &str) -> String {
+    text.chars().take(SOFTWARE_BYTES_MAX).collect()
+}
+
 /// CN-6: starts and ends with a letter or digit; letters, digits, `-` and `.` between.
 fn is_software_text(text: &str) -> bool {
     let bytes = text.as_bytes();
     let is_inner = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.');
     match (bytes.first(), bytes.last()) {
         (Some(first), Some(last)) => {
-            bytes.len() <= SOFTWARE_BYTES_MAX
-                && first.is_ascii_alphanumeric()
-                && last.is_ascii_alphanumeric()
-                && bytes.iter().all(is_inner)
+            first.is_ascii_alphanumeric() && last.is_ascii_alphanumeric() && bytes.iter().all(is_inner)
         }
         _ => false,
     }

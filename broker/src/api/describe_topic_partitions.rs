@@ -93,7 +93,8 @@ fn unknown<E: Env>(context: &RequestContext<E>, name: String) -> TopicRow {
         error_code,
         is_internal: shard::image::is_internal(&name),
         name: Some(Str::from(name)),
-        topic_authorized_operations: i32::MIN,
+        // As Kafka: what one may do with a topic of that name.
+        topic_authorized_operations: TOPIC_OPERATIONS,
         ..Default::default()
     }
 }

@@ -235,8 +235,12 @@ fn locate(view: &View, key: &PartitionKey) -> Result<(ShardId, LogId), Box<Parti
     }
 }
 
+/// A partition that does not exist. As in Kafka its list of aborted transactions is empty, not null.
 fn failed(code: ErrorCode) -> Box<PartitionData> {
-    Box::new(PartitionData::failed(code))
+    Box::new(PartitionData {
+        aborted: Some(Vec::new()),
+        ..PartitionData::failed(code)
+    })
 }
 
 /// Drives the assembly of one fetch: sends what it asks for, waits for answers, the deadline, or the client's leaving.
@@ -413,7 +417,9 @@ fn partition_data(version: i16, partition_index: i32, data: PartitionData) -> Fe
                 end_offset: end.0,
             };
         }
-        if let Some((leader, epoch)) = data.current_leader {
+        if let Some((leader, epoch)) = data.current_leader
+            && version >= ENDPOINT_VERSION_MIN
+        {
             wire.current_leader = FetchResponseLeaderIdAndEpoch {
                 leader_id: leader.0,
                 leader_epoch: epoch.0,

@@ -301,6 +301,8 @@ async fn finish<E: Env>(
     }
     codes.for_each(|code| context.count_error(code));
     let node_endpoints = endpoints(context, view, &responses);
+    // A topic without partitions has no answer.
+    responses.retain(|topic| !topic.partition_responses.is_empty());
     let took = context.broker.env.now().since(context.received);
     context.broker.metrics.answered(context.api_key, took);
     context.answer(&ProduceResponse {

@@ -171,6 +171,7 @@ async fn read_requests<E: Env, R: ByteReader>(
         } else {
             frame_began
                 .after(FRAME_TIME_MIN + FRAME_TIME_PER_MIB * u32::try_from(intake.len() >> 20).unwrap_or(0))
+                .min(now.after(broker.settings.idle_max))
         };
         reader.set_deadline(Some(deadline));
         if let Err(reason) = receive(broker, shared, &mut reader, &mut intake).await {

@@ -94,7 +94,13 @@ impl FetchAssembly {
             places,
             "each partition is asked for or settled"
         );
-        let is_urgent = !may_wait || settled.iter().any(|(_, data)| is_final(data));
+        // As in Kafka a partition that does not exist does not end the wait for those that do: a client that asks for a
+        // deleted topic among others would otherwise ask without a pause.
+        let is_urgent = !may_wait
+            || parts.is_empty()
+            || settled
+                .iter()
+                .any(|(_, data)| is_final(data) && !is_unknown(data.error));
         let mut assembly = Self {
             parts: parts
                 .into_iter()
@@ -272,6 +278,14 @@ fn is_final(data: &PartitionData) -> bool {
     data.error != ErrorCode::NONE || data.diverging.is_some()
 }
 
+/// Whether the partition is one that this node has never heard of, rather than one that cannot be read.
+fn is_unknown(error: ErrorCode) -> bool {
+    matches!(
+        error,
+        ErrorCode::UNKNOWN_TOPIC_OR_PARTITION | ErrorCode::UNKNOWN_TOPIC_ID
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -373,7 +387,7 @@ mod tests {
     #[test]
     fn an_error_ends_the_wait_at_once() {
         let settled = PartitionData {
-            error: ErrorCode::UNKNOWN_TOPIC_OR_PARTITION,
+            error: ErrorCode::NOT_LEADER_OR_FOLLOWER,
             ..PartitionData::default()
         };
         let parts = vec![Part { places: vec![1] }];

@@ -147,21 +147,17 @@ impl<L: Logs> Owner<L> {
         let partition = &self.partitions[index];
         if let Some(error) = fenced(entry.current_leader_epoch, partition.leader_epoch) {
             let mut data = PartitionData::failed(error);
-            data.current_leader = Some((partition.leader, partition.leader_epoch));
+            if error == ErrorCode::FENCED_LEADER_EPOCH {
+                data.current_leader = Some((partition.leader, partition.leader_epoch));
+            }
             return (data, nothing());
         }
         let ends = self.logs.ends(partition.log);
         let mut data = bounds(partition, &ends);
-        if entry.last_fetched_epoch != LeaderEpoch::NONE {
+        if entry.last_fetched_epoch.0 >= 0 {
             let (epoch, end) = self.logs.epoch_end(partition.log, entry.last_fetched_epoch);
             if epoch == LeaderEpoch::NONE || end == Offset::NONE {
-                return (
-                    PartitionData {
-                        error: ErrorCode::OFFSET_OUT_OF_RANGE,
-                        ..data
-                    },
-                    nothing(),
-                );
+                return (PartitionData::failed(ErrorCode::OFFSET_OUT_OF_RANGE), nothing());
             }
             if epoch < entry.last_fetched_epoch || end < entry.offset {
                 data.diverging = Some((epoch, end));
@@ -169,13 +165,7 @@ impl<L: Logs> Owner<L> {
             }
         }
         if entry.offset < ends.start || entry.offset > ends.end {
-            return (
-                PartitionData {
-                    error: ErrorCode::OFFSET_OUT_OF_RANGE,
-                    ..data
-                },
-                nothing(),
-            );
+            return (PartitionData::failed(ErrorCode::OFFSET_OUT_OF_RANGE), nothing());
         }
         if let Isolation::ReadCommitted = isolation {
             data.aborted = Some(Vec::new());
@@ -233,7 +223,8 @@ impl PartitionData {
 /// FE-13: the error for a reader whose leader epoch is not ours; −1 is not checked.
 pub(super) fn fenced(theirs: LeaderEpoch, ours: LeaderEpoch) -> Option<ErrorCode> {
     match theirs.cmp(&ours) {
-        _ if theirs == LeaderEpoch::NONE => None,
+        // As in Kafka any negative epoch is none.
+        _ if theirs.0 < 0 => None,
         std::cmp::Ordering::Less => Some(ErrorCode::FENCED_LEADER_EPOCH),
         std::cmp::Ordering::Greater => Some(ErrorCode::UNKNOWN_LEADER_EPOCH),
         std::cmp::Ordering::Equal => None,

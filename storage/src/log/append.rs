@@ -91,7 +91,8 @@ impl<D: Disk> LogState<D> {
                 return Ok(Appended {
                     base_offset: original.first_offset,
                     last_offset: original.last_offset,
-                    log_append_time: log_append_time(original.timestamp),
+                    // As Kafka: a duplicate's answer carries the original's timestamp whatever its type.
+                    log_append_time: original.timestamp,
                     log_start: self.log_start,
                     is_duplicate: true,
                 });

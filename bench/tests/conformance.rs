@@ -1,0 +1,48 @@
+//! Every conformance case against our broker, compared with what Apache Kafka 4.3.1 answered when it was recorded.
+
+use std::path::Path;
+
+use bench::conformance::{Golden, Verdict, Who, cases, judge, run};
+
+#[test]
+fn answers_are_those_of_apache_kafka_or_differ_for_a_written_reason() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance");
+    let kafka = Golden::read(&folder.join("kafka")).expect("Kafka's transcripts");
+    let ours = Golden::read(&folder.join("penstock")).expect("our committed differences");
+    let cases = cases();
+    let dir = tempfile::tempdir().expect("a directory");
+    let transcripts = run(&Who::Penstock, &cases, dir.path()).expect("the cases run");
+    let mut findings = Vec::new();
+    for case in &cases {
+        let transcript = transcripts.get(case.name).expect("every case ran");
+        let verdict = judge(case, &kafka, &ours, transcript);
+        if !matches!(verdict, Verdict::Equal | Verdict::Differs(_)) {
+            let recorded = kafka.get(case.name).unwrap_or("nothing");
+            findings.push(format!(
+                "{}: {verdict:?}\n-- Kafka answered\n{recorded}\n-- we answered\n{transcript}",
+                case.name
+            ));
+        }
+    }
+    assert!(
+        findings.is_empty(),
+        "{} of {} cases: `cargo run -p bench --bin conformance` shows them one by one\n{}",
+        findings.len(),
+        cases.len(),
+        findings.join("\n")
+    );
+}
+
+#[test]
+fn case_names_are_unique_and_begin_with_a_number() {
+    let mut names: Vec<_> = cases().iter().map(|case| case.name).collect();
+    names.sort_unstable();
+    for pair in names.windows(2) {
+        assert_ne!(pair[0], pair[1]);
+    }
+    for name in names {
+        let (letters, rest) = name.split_once('-').expect("letters, a dash, a number");
+        assert!(letters.bytes().all(|b| b.is_ascii_uppercase()), "{name}");
+        assert!(rest.starts_with(|c: char| c.is_ascii_digit()), "{name}");
+    }
+}
