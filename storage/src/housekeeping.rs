@@ -3,19 +3,26 @@
 
 use std::rc::Rc;
 
-use crate::disk::{Disk, DiskFile};
+use crate::checkpoint::envelope;
+use crate::disk::{Disk, DiskError, DiskFile};
 use crate::error::StorageError;
 use crate::journal::writer::JournalFile;
 use crate::log::Log;
 use crate::log::config::Durability;
 use crate::log::cursor::Partial;
+use crate::log::segment_path;
 use crate::notify::join_all;
+use crate::recovery::record::{DirectoryRecord, shard_path};
 use crate::store::Store;
 use crate::types::Offset;
-use crate::write_behind::{FlushTo, index_files, write_file};
+use crate::write_behind::{FlushTo, write_plain};
 
 /// Logs written at a time while a journal file is recycled.
 const FLUSHES_MAX: usize = 8;
+
+/// Index entries of an active segment that may be missing from its files at a checkpoint: a look-up after an unclean stop
+/// then reads so many times `index.interval.bytes` more.
+const INDEX_ENTRIES_DIRTY_MAX: usize = 256;
 
 impl<D: Disk> Store<D> {
     /// One round of background work; waits for work first. To be called in a loop by one task of low priority.
@@ -36,6 +43,9 @@ impl<D: Disk> Store<D> {
             self.plan_unlock();
             return made;
         }
+        if !self.unnamed.borrow().is_empty() {
+            return self.name_files().await;
+        }
         let dirty = self.logs.borrow_mut().next_dirty();
         if let Some(log) = dirty {
             self.settle_class(&log).await?;
@@ -52,6 +62,7 @@ impl<D: Disk> Store<D> {
             || self.journal.oldest_full().is_some()
             || self.logs.borrow().has_dirty()
             || !self.doomed.borrow().is_empty()
+            || !self.unnamed.borrow().is_empty()
     }
 
     /// A commit of the log has ended: it is written behind when that is worth a write, or due for another reason. The
@@ -143,14 +154,33 @@ impl<D: Disk> Store<D> {
             let flushes = some.iter().map(|(slot, to)| self.flush_to(*slot, *to));
             join_all(flushes).await.into_iter().collect::<Result<(), _>>()?;
         }
-        self.disk
-            .sync_filesystem(&self.dir)
-            .await
-            .map_err(|error| self.fail(error))?;
-        self.journal
-            .recycle(oldest)
-            .await
-            .map_err(|error| self.fail(error))
+        self.checkpoint(INDEX_ENTRIES_DIRTY_MAX).await?;
+        let recycled = self.journal.recycle(oldest).await;
+        recycled.map_err(|error| self.fail(error))
+    }
+
+    /// Makes all that was written durable and records how far that is, for each log. `index_entries_min`: an active
+    /// segment's index files are brought up to date when they lack so many entries.
+    async fn checkpoint(&self, index_entries_min: usize) -> Result<(), StorageError> {
+        let logs: Vec<Rc<Log<D>>> = self.logs.borrow().iter().cloned().collect();
+        for log in &logs {
+            self.write_active_indexes(log, index_entries_min).await?;
+            log.state.borrow_mut().before_sync();
+        }
+        let synced = self.disk.sync_filesystem(&self.dir).await;
+        synced.map_err(|error| self.fail(error))?;
+        let mut record = DirectoryRecord {
+            run: self.run,
+            logs: Vec::with_capacity(logs.len()),
+        };
+        for log in &logs {
+            let mut state = log.state.borrow_mut();
+            state.after_sync();
+            record.logs.push(state.record(log.id, &log.name));
+        }
+        let path = shard_path(&self.dir, self.shard);
+        let saved = envelope::save(&self.disk, &path, &record).await;
+        saved.map_err(|error| self.fail(error))
     }
 
     /// Writes the log's segments at least up to this segment and position.
@@ -191,54 +221,49 @@ impl<D: Disk> Store<D> {
             })
             .await;
         self.plan_lock().await; // for good: nothing is committed any more
-        self.recycle_oldest().await?;
-        for log in &logs {
-            self.close_files(log).await?;
+        self.moved
+            .wait_for(|| (!self.recycling.get() || self.is_offline()).then_some(()))
+            .await;
+        for some in logs.chunks(FLUSHES_MAX) {
+            let closing = some.iter().map(|log| self.close_files(log));
+            join_all(closing).await.into_iter().collect::<Result<(), _>>()?;
         }
-        self.disk
-            .sync_filesystem(&self.dir)
-            .await
-            .map_err(|error| self.fail(error))?;
+        self.checkpoint(0).await?;
         self.journal.remove().await.map_err(|error| self.fail(error))
     }
 
-    /// Brings one log to rest: all bytes in the segments, the active one cut and synced, small files written.
+    /// Brings one log to rest: all bytes in the segments, the active one cut to size, small files written. The caller
+    /// writes the active indexes and syncs.
     pub(crate) async fn close_files(&self, log: &Rc<Log<D>>) -> Result<(), StorageError> {
         self.flush_log(log, FlushTo::End).await?;
-        let (file, size, files) = {
+        self.write_epochs(log).await?;
+        let (file, size, end, snapshot) = {
             let mut state = log.state.borrow_mut();
             assert_eq!(
                 state.unwritten_bytes(),
                 0,
                 "a closed log is wholly in its segments"
             );
-            let end = state.end;
-            let snapshot = state.producers.encode_snapshot();
+            let (end, snapshot) = (state.end, state.producers.encode_snapshot());
             let active = state.active();
-            let mut files = Vec::new();
             if let Some(indexes) = active.indexes.as_mut() {
                 indexes.close().expect("a closing time index entry always fits");
-                files = index_files(&log.dir, active.base, indexes);
             }
-            files.push((crate::log::segment_path(&log.dir, end, "snapshot"), snapshot));
-            (active.file.clone(), active.size, files)
+            (active.file.clone(), active.size, end, snapshot)
         };
         let result = async {
             if let Some(file) = &file {
-                file.cut(u64::from(size)).await?;
+                file.shorten(u64::from(size)).await?;
             }
-            for (path, bytes) in &files {
-                write_file(&self.disk, path, bytes).await?;
-            }
-            self.disk.sync_dir(&log.dir).await
+            write_plain(&self.disk, &segment_path(&log.dir, end, "snapshot"), &snapshot).await
         };
-        result.await.map_err(|error| self.fail(error))
+        result.await.map_err(|error: DiskError| self.fail(error))
     }
 }
 
 impl<D: Disk> crate::journal::writer::Journal<D> {
     /// Removes the journal files after a clean stop, the oldest first; nothing in them is needed.
-    pub(crate) async fn remove(&self) -> Result<(), crate::disk::DiskError> {
+    pub(crate) async fn remove(&self) -> Result<(), DiskError> {
         for file in self.take_files() {
             let path = file.path().to_owned();
             if let Some(file) = Rc::into_inner(file) {

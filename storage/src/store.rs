@@ -14,10 +14,11 @@ use crate::commit::run::ControlFrame;
 use crate::disk::{Disk, DiskError};
 use crate::error::{AppendError, StorageError};
 use crate::journal::writer::{Journal, JournalOptions};
-use crate::layout::{DirMark, DirName, journal_dir};
+use crate::layout::{DirMark, DirName};
 use crate::log::append::{AppendBatch, Appended};
 use crate::log::{Log, LogOffsets, LogRef};
 use crate::notify::Notify;
+use crate::recovery::record::{LogRecord, load_directory};
 use crate::stats::CommitTotals;
 use crate::types::{LogId, Offset};
 
@@ -72,6 +73,12 @@ pub struct Store<D: Disk> {
     pub(crate) controls_durable: Cell<u64>,
     /// Directories of deleted logs, to be removed.
     pub(crate) doomed: RefCell<VecDeque<PathBuf>>,
+    /// The run this store belongs to.
+    pub(crate) run: u64,
+    /// What the last run's checkpoints say about logs not opened yet.
+    pub(crate) known: RefCell<HashMap<LogId, LogRecord, foldhash::fast::FixedState>>,
+    /// Logs with files whose names are not durable yet.
+    pub(crate) unnamed: RefCell<Vec<u32>>,
     /// Bytes in all tails.
     pub(crate) unwritten_bytes: Cell<usize>,
     pub(crate) planning: Cell<bool>,
@@ -111,7 +118,8 @@ impl<D: Disk> Store<D> {
         shard: u16,
         options: StoreOptions,
     ) -> Result<Rc<Self>, StorageError> {
-        let journal = Journal::open(&disk, dir, &journal_dir(dir, shard), shard, options.journal).await?;
+        let merged = load_directory(&disk, dir).await?;
+        let journal = Journal::open(&disk, dir, shard, merged.run + 1, options.journal).await?;
         let doomed = if shard == 0 {
             deleted_directories(&disk, dir).await?
         } else {
@@ -134,6 +142,9 @@ impl<D: Disk> Store<D> {
             controls_staged: Cell::new(0),
             controls_durable: Cell::new(0),
             doomed: RefCell::new(doomed),
+            run: merged.run + 1,
+            known: RefCell::new(merged.logs.into_iter().map(|log| (log.id(), log)).collect()),
+            unnamed: RefCell::default(),
             unwritten_bytes: Cell::new(0),
             planning: Cell::new(false),
             recycling: Cell::new(false),

@@ -4,12 +4,17 @@
 use std::path::Path;
 use std::rc::Rc;
 
+use crate::checkpoint::temporary_path;
 use crate::commit::buffers::Chunks;
 use crate::disk::{Disk, DiskError, DiskFile, OpenMode, align_down, align_up};
 use crate::error::StorageError;
 use crate::log::cursor::Partial;
 use crate::log::{Log, LogState, segment_path};
 use crate::segment::file::SegmentFile;
+use crate::segment::indexes::SegmentIndexes;
+use crate::segment::offset_index::OFFSET_ENTRY_BYTES;
+use crate::segment::time_index::TIME_ENTRY_BYTES;
+use crate::segment::txn_index::TXN_ENTRY_BYTES;
 use crate::store::Store;
 use crate::types::Offset;
 
@@ -61,8 +66,6 @@ impl<D: Disk> Store<D> {
     }
 
     async fn flush_locked(&self, log: &Rc<Log<D>>, to: FlushTo) -> Result<(), StorageError> {
-        // Before a segment is finished: recovery does not read finished segments again to find their epochs.
-        self.write_epochs(log).await?;
         loop {
             self.check_online()?;
             let next = log.state.borrow_mut().next_flush(&self.disk, to);
@@ -70,7 +73,11 @@ impl<D: Disk> Store<D> {
                 Next::Done => return Ok(()),
                 Next::Wait => self.moved.next().await,
                 Next::Open { base, create } => self.open_segment(log, base, create).await?,
-                Next::Finish(base) => self.finish_segment(log, base).await?,
+                Next::Finish(base) => {
+                    // Recovery does not read finished segments again to find their epochs.
+                    self.write_epochs(log).await?;
+                    self.finish_segment(log, base).await?;
+                }
                 Next::Write(stretch) => {
                     let Stretch {
                         file,
@@ -120,7 +127,12 @@ impl<D: Disk> Store<D> {
         let mut state = log.state.borrow_mut();
         if let Some(segment) = state.segment_mut(base) {
             segment.exists = true;
+            segment.is_named |= !create;
             segment.file = Some(Rc::new(file));
+        }
+        drop(state);
+        if create {
+            self.name_later(log.log_ref.slot);
         }
         Ok(())
     }
@@ -152,6 +164,7 @@ impl<D: Disk> Store<D> {
         let mut state = log.state.borrow_mut();
         if let Some(segment) = state.segment_mut(base) {
             segment.finished = true;
+            segment.is_named = true;
             segment.snapshot_at_roll = None;
         }
         if state.cursor.segment == base
@@ -162,8 +175,81 @@ impl<D: Disk> Store<D> {
         Ok(())
     }
 
+    /// The log has files whose names are not durable; the background sees to it.
+    pub(crate) fn name_later(&self, slot: u32) {
+        self.unnamed.borrow_mut().push(slot);
+        self.behind.notify();
+    }
+
+    /// Makes the names of new files durable, so that commits may write to them directly.
+    pub(crate) async fn name_files(&self) -> Result<(), StorageError> {
+        let slots = std::mem::take(&mut *self.unnamed.borrow_mut());
+        let all = self.logs.borrow();
+        let logs: Vec<Rc<Log<D>>> = slots.iter().filter_map(|slot| all.get(*slot)).collect();
+        drop(all);
+        let existing: Vec<Vec<Offset>> = logs
+            .iter()
+            .map(|log| {
+                log.state
+                    .borrow()
+                    .segments
+                    .iter()
+                    .filter(|s| s.exists)
+                    .map(|s| s.base)
+                    .collect()
+            })
+            .collect();
+        let synced = self.disk.sync_filesystem(&self.dir).await;
+        synced.map_err(|error| self.fail(error))?;
+        for (log, bases) in logs.iter().zip(existing) {
+            let mut state = log.state.borrow_mut();
+            for base in bases {
+                if let Some(segment) = state.segment_mut(base) {
+                    segment.is_named = true;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the new entries of the active segment's indexes to their files, not synced.
+    pub(crate) async fn write_active_indexes(
+        &self,
+        log: &Log<D>,
+        entries_min: usize,
+    ) -> Result<(), StorageError> {
+        let (base, parts) = {
+            let mut state = log.state.borrow_mut();
+            let active = state.active();
+            let base = active.base;
+            let Some(indexes) = active.indexes.as_ref().filter(|_| active.exists) else {
+                return Ok(());
+            };
+            if indexes.offset.len() - indexes.offset.dirty_from() < entries_min {
+                return Ok(());
+            }
+            (base, index_parts(indexes))
+        };
+        for part in &parts {
+            let path = segment_path(&log.dir, base, part.extension);
+            let written = write_part(&self.disk, &path, part).await;
+            written.map_err(|error| self.fail(error))?;
+        }
+        let mut state = log.state.borrow_mut();
+        if let Some(indexes) = state
+            .segment_mut(base)
+            .and_then(|segment| segment.indexes.as_mut())
+        {
+            let [offset, time, txn] = &parts;
+            indexes.offset.mark_persisted(offset.entries);
+            indexes.time.mark_persisted(time.entries);
+            indexes.txn.mark_persisted(txn.entries);
+        }
+        Ok(())
+    }
+
     /// Writes the leader epochs when they changed.
-    async fn write_epochs(&self, log: &Log<D>) -> Result<(), StorageError> {
+    pub(crate) async fn write_epochs(&self, log: &Log<D>) -> Result<(), StorageError> {
         let text = {
             let mut state = log.state.borrow_mut();
             if !std::mem::take(&mut state.epochs_dirty) {
@@ -284,7 +370,7 @@ fn closing_files<D: Disk>(
 pub(crate) fn index_files(
     dir: &Path,
     base: Offset,
-    indexes: &crate::segment::indexes::SegmentIndexes,
+    indexes: &SegmentIndexes,
 ) -> Vec<(std::path::PathBuf, Vec<u8>)> {
     let mut offset = Vec::new();
     indexes.offset.encode_from(0, &mut offset);
@@ -302,19 +388,95 @@ pub(crate) fn index_files(
     files
 }
 
+/// The end of an index file: whole blocks from `position` on.
+struct IndexPart {
+    extension: &'static str,
+    /// Entries the file holds afterwards.
+    entries: usize,
+    position: u64,
+    bytes: Vec<u8>,
+}
+
+/// What the files of an active segment's indexes lack, from the beginning of the block where they end.
+fn index_parts(indexes: &SegmentIndexes) -> [IndexPart; 3] {
+    let part =
+        |extension, entry_bytes: usize, entries, dirty_from: usize, encode: &dyn Fn(usize, &mut Vec<u8>)| {
+            let position = align_down((dirty_from * entry_bytes) as u64);
+            let first = position as usize / entry_bytes;
+            let mut bytes = Vec::new();
+            encode(first, &mut bytes);
+            bytes.drain(..position as usize - first * entry_bytes);
+            IndexPart {
+                extension,
+                entries,
+                position,
+                bytes,
+            }
+        };
+    let SegmentIndexes {
+        offset, time, txn, ..
+    } = indexes;
+    [
+        part(
+            "index",
+            OFFSET_ENTRY_BYTES,
+            offset.len(),
+            offset.dirty_from(),
+            &|n, out| offset.encode_from(n, out),
+        ),
+        part(
+            "timeindex",
+            TIME_ENTRY_BYTES,
+            time.len(),
+            time.dirty_from(),
+            &|n, out| time.encode_from(n, out),
+        ),
+        part(
+            "txnindex",
+            TXN_ENTRY_BYTES,
+            txn.len(),
+            txn.dirty_from(),
+            &|n, out| txn.encode_from(n, out),
+        ),
+    ]
+}
+
+async fn write_part<D: Disk>(disk: &D, path: &Path, part: &IndexPart) -> Result<(), DiskError> {
+    let file = match disk.open(path, OpenMode::ReadWrite).await {
+        Err(error) if error.is_not_found() && part.entries == 0 => return Ok(()),
+        Err(error) if error.is_not_found() => disk.open(path, OpenMode::CreateNew).await?,
+        opened => opened?,
+    };
+    if !part.bytes.is_empty() {
+        let mut chunks = Chunks::<D>::new(disk, part.bytes.len());
+        chunks.put(&part.bytes);
+        chunks.write(&file, part.position).await?;
+    }
+    file.truncate(part.position + part.bytes.len() as u64).await?;
+    file.close().await
+}
+
 /// Writes a small file through a temporary name, durable but for its directory entry.
 pub(crate) async fn write_file<D: Disk>(disk: &D, path: &Path, bytes: &[u8]) -> Result<(), DiskError> {
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(".tmp");
-    let temporary = Path::new(&temporary);
-    let file = disk.open(temporary, OpenMode::CreateOrTruncate).await?;
+    let temporary = temporary_path(path);
+    let file = fill_file(disk, &temporary, bytes).await?;
+    file.sync().await?;
+    file.close().await?;
+    disk.rename(&temporary, path).await
+}
+
+/// Writes a small file in place and does not sync it: for what recovery can do without.
+pub(crate) async fn write_plain<D: Disk>(disk: &D, path: &Path, bytes: &[u8]) -> Result<(), DiskError> {
+    fill_file(disk, path, bytes).await?.close().await
+}
+
+async fn fill_file<D: Disk>(disk: &D, path: &Path, bytes: &[u8]) -> Result<D::File, DiskError> {
+    let file = disk.open(path, OpenMode::CreateOrTruncate).await?;
     if !bytes.is_empty() {
         let mut chunks = Chunks::<D>::new(disk, bytes.len());
         chunks.put(bytes);
         chunks.write(&file, 0).await?;
+        file.truncate(bytes.len() as u64).await?;
     }
-    file.truncate(bytes.len() as u64).await?;
-    file.sync().await?;
-    file.close().await?;
-    disk.rename(temporary, path).await
+    Ok(file)
 }

@@ -416,6 +416,7 @@ impl<D: Disk> PendingLogs for Logs<D> {
 fn frame<D: Disk>(log: &Log<D>, kind: FrameKind) -> FrameHeader {
     FrameHeader {
         kind,
+        is_loose: log.state.borrow().is_unsynced,
         auxiliary: 0,
         incarnation: Incarnation(u64::from(log.log_ref.slot)),
         base_offset: Offset::ZERO,

@@ -8,8 +8,8 @@
 //!  0 u64 magic "PNSTKJNL"                               0 u32 magic "PJCM"
 //!  8 u16 format version (1)                             4 u16 format version (1)
 //! 10 u16 shard that wrote it                            6 u16 header length (64)
-//! 12 u32 state: 1 in use, 2 retired                     8 u64 generation of the file
-//! 16 u64 generation: grows at each reuse               16 u64 sequence: the previous commit's plus one
+//! 12 u32 zero                                           8 u64 generation of the file
+//! 16 u64 generation: run << 32 | use                  16 u64 sequence: the previous commit's plus one
 //! 24 36 bytes zero                                     24 u64 highest sequence known durable when this was built
 //! 60 u32 CRC-32C of bytes 0..60                        32 u32 length of the frames, bytes
 //!                                                      36 u32 number of frames
@@ -22,7 +22,7 @@
 //!
 //! ```text
 //!  0 u8  kind                     24 i64 end offset (one past the last)
-//!  1 u8  zero                     32 i64 segment: its base offset
+//!  1 u8  flags: 1 is loose        32 i64 segment: its base offset
 //!  2 u16 zero                     40 u32 position in the segment, bytes
 //!  4 u32 auxiliary (by kind)      44 u32 payload length
 //!  8 u64 incarnation of the log   48 u32 CRC-32C of the payload followed by bytes 0..48
@@ -43,10 +43,21 @@ pub const FORMAT_VERSION: u16 = 1;
 /// whichever is more, and a batch is bounded by `socket.request.max.bytes` (100 MiB).
 pub const COMMIT_BYTES_MAX: usize = 160 << 20;
 
+/// The lowest generation of a run: generations are a run number and a counter, so that files of a run whose frames are
+/// all applied can be told from those of the next.
+#[must_use]
+pub const fn first_generation(run: u64) -> u64 {
+    run << 32 | 1
+}
+
+/// The run that a generation belongs to.
+#[must_use]
+pub const fn run_of(generation: u64) -> u64 {
+    generation >> 32
+}
+
 const FILE_MAGIC: u64 = u64::from_le_bytes(*b"PNSTKJNL");
 const COMMIT_MAGIC: u32 = u32::from_le_bytes(*b"PJCM");
-const STATE_IN_USE: u32 = 1;
-const STATE_RETIRED: u32 = 2;
 
 /// One opening of one log by one store: frames of an earlier opening never mix with those of a later one. Unique within
 /// the journal files that are in use.
@@ -95,8 +106,6 @@ pub enum Invalid {
 pub struct FileHeader {
     /// The shard that wrote it, for people.
     pub shard: u16,
-    /// Whether its commits still count.
-    pub retired: bool,
     /// Which use of the file this is.
     pub generation: u64,
 }
@@ -123,6 +132,8 @@ pub struct CommitHeader {
 pub struct FrameHeader {
     /// What it does.
     pub kind: FrameKind,
+    /// The log's class is not `fsync`: bytes between frames may have gone to the segment without one.
+    pub is_loose: bool,
     /// By kind, see [`FrameKind`].
     pub auxiliary: u32,
     /// Which opening of which log.
@@ -165,8 +176,6 @@ impl FileHeader {
         out[0..8].copy_from_slice(&FILE_MAGIC.to_le_bytes());
         out[8..10].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
         out[10..12].copy_from_slice(&self.shard.to_le_bytes());
-        let state = if self.retired { STATE_RETIRED } else { STATE_IN_USE };
-        out[12..16].copy_from_slice(&state.to_le_bytes());
         out[16..24].copy_from_slice(&self.generation.to_le_bytes());
         seal(&mut out);
         out
@@ -178,14 +187,8 @@ impl FileHeader {
     /// The reason the bytes are not a header of this format.
     pub fn decode(bytes: &[u8]) -> Result<Self, Invalid> {
         let head = checked_head(bytes, |head| u64_at(head, 0) == FILE_MAGIC, 8)?;
-        let retired = match u32_at(head, 12) {
-            STATE_IN_USE => false,
-            STATE_RETIRED => true,
-            _ => return Err(Invalid::Field("state")),
-        };
         Ok(Self {
             shard: u16_at(head, 10),
-            retired,
             generation: u64_at(head, 16),
         })
     }
@@ -245,6 +248,7 @@ impl FrameHeader {
     pub fn encode(&self, payload_crc: u32) -> ([u8; FRAME_HEADER_BYTES], u32) {
         let mut out = [0; FRAME_HEADER_BYTES];
         out[0] = self.kind as u8;
+        out[1] = u8::from(self.is_loose);
         out[4..8].copy_from_slice(&self.auxiliary.to_le_bytes());
         out[8..16].copy_from_slice(&self.incarnation.0.to_le_bytes());
         out[16..24].copy_from_slice(&self.base_offset.0.to_le_bytes());
@@ -347,6 +351,7 @@ fn split_frame(bytes: &[u8]) -> Result<(Frame<'_>, u32, &[u8]), Invalid> {
     };
     let header = FrameHeader {
         kind,
+        is_loose: head[1] & 1 != 0,
         auxiliary: u32_at(head, 4),
         incarnation: Incarnation(u64_at(head, 8)),
         base_offset: Offset(i64_at(head, 16)),
@@ -407,6 +412,7 @@ mod tests {
     fn append_frame() -> FrameHeader {
         FrameHeader {
             kind: FrameKind::Append,
+            is_loose: false,
             auxiliary: 0,
             incarnation: Incarnation(7),
             base_offset: Offset(10),
@@ -435,7 +441,6 @@ mod tests {
     fn headers_and_frames_survive_the_round_trip() {
         let file = FileHeader {
             shard: 3,
-            retired: false,
             generation: 1 << 40,
         };
         assert_eq!(FileHeader::decode(&file.encode()), Ok(file));

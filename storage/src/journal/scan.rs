@@ -2,7 +2,7 @@
 //! chain ends, it tells a torn tail (cut) from damage (reported): a commit that is bad at or below a sequence that any
 //! other commit, or the checkpoint, recorded as durable is damage. Pure: the reading is in [`crate::recovery`].
 
-use super::frame::{CommitHeader, FileHeader, Invalid};
+use super::frame::{CommitHeader, FileHeader, Incarnation, Invalid};
 
 /// A valid commit and where it lies in its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct CommitPlace {
 /// What one file holds.
 #[derive(Clone, Debug)]
 pub struct FileContent {
-    /// Its header; one that cannot be read means a file that was being prepared or retired.
+    /// Its header; one that cannot be read means a file that was being prepared.
     pub header: Result<FileHeader, Invalid>,
     /// The valid commits of the header's generation from the first block on.
     pub commits: Vec<CommitPlace>,
@@ -24,6 +24,8 @@ pub struct FileContent {
     pub stop: (u64, Invalid),
     /// Valid commits of the generation behind the stop: evidence of what was durable, never replayed.
     pub behind: Vec<CommitPlace>,
+    /// Incarnations that the commits retire, with the commits' sequences.
+    pub retired: Vec<(u64, Incarnation)>,
 }
 
 impl FileContent {
@@ -63,16 +65,14 @@ pub struct Break {
 /// # Errors
 /// The chain breaks where it was durable.
 pub fn chain(files: &[FileContent], durable_sequence: u64) -> Result<Chain, Break> {
-    let in_use = |file: &FileContent| file.header.is_ok_and(|header| !header.retired);
     let known = files
         .iter()
-        .filter(|file| in_use(file))
         .flat_map(|file| file.commits.iter().chain(&file.behind))
         .map(|place| place.header.durable_sequence)
         .fold(durable_sequence, u64::max);
     // Files are used in the order in which they became ready, which need not be the order of their generations.
     let mut order: Vec<(u64, usize)> = Vec::with_capacity(files.len());
-    for (index, file) in files.iter().enumerate().filter(|(_, file)| in_use(file)) {
+    for (index, file) in files.iter().enumerate() {
         order.extend(file.first_sequence().map(|sequence| (sequence, index)));
     }
     order.sort_unstable();
@@ -128,14 +128,11 @@ mod tests {
             },
         };
         FileContent {
-            header: Ok(FileHeader {
-                shard: 0,
-                retired: false,
-                generation,
-            }),
+            header: Ok(FileHeader { shard: 0, generation }),
             commits: sequences.iter().enumerate().map(|(i, s)| place(i, s)).collect(),
             stop: (4096 * (sequences.len() as u64 + 1), Invalid::Magic),
             behind: Vec::new(),
+            retired: Vec::new(),
         }
     }
 
@@ -192,16 +189,10 @@ mod tests {
     }
 
     #[test]
-    fn retired_and_unreadable_files_do_not_count() {
-        let mut retired = file(2, &[(6, 5)]);
-        retired.header = Ok(FileHeader {
-            shard: 0,
-            retired: true,
-            generation: 2,
-        });
-        let mut unreadable = file(3, &[(7, 6)]);
+    fn files_that_were_being_prepared_do_not_count() {
+        let mut unreadable = file(3, &[]);
         unreadable.header = Err(Invalid::Checksum);
-        let files = [file(1, &[(5, 4)]), retired, unreadable];
+        let files = [file(1, &[(5, 4)]), unreadable];
         assert_eq!(sequences(&chain(&files, 0).expect("whole")), [5]);
     }
 

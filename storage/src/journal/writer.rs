@@ -9,8 +9,9 @@ use std::rc::Rc;
 
 use hashbrown::HashMap;
 
-use super::frame::{FileHeader, HEADER_BYTES};
+use super::frame::{FileHeader, HEADER_BYTES, first_generation};
 use crate::disk::{BLOCK_BYTES, Disk, DiskError, DiskFile, OpenMode};
+use crate::layout::journal_dir;
 use crate::types::Offset;
 
 /// Sizes of the journal.
@@ -78,18 +79,20 @@ struct State<D: Disk> {
 }
 
 impl<D: Disk> Journal<D> {
-    /// Prepares the first file in `dir` below the log directory `root`. Files of earlier runs must have been replayed and removed.
+    /// Prepares the first file of `shard` in the log directory `root`. Files of earlier runs must have been replayed and
+    /// removed.
     pub(crate) async fn open(
         disk: &D,
         root: &Path,
-        dir: &Path,
         shard: u16,
+        run: u64,
         options: JournalOptions,
     ) -> Result<Self, DiskError> {
-        create_dir_durably(disk, root, dir).await?;
+        let dir = journal_dir(root, shard);
+        create_dir_durably(disk, root, &dir).await?;
         let journal = Self {
             disk: disk.clone(),
-            dir: dir.to_owned(),
+            dir,
             shard,
             options,
             state: RefCell::new(State {
@@ -98,7 +101,7 @@ impl<D: Disk> Journal<D> {
                 full: VecDeque::new(),
                 files: 0,
                 number_next: 0,
-                generation_next: 1,
+                generation_next: first_generation(run),
                 sequence_next: 1,
                 durable_sequence: 0,
             }),
@@ -254,7 +257,6 @@ impl<D: Disk> Journal<D> {
     async fn write_header(&self, file: &D::File, generation: u64) -> Result<(), DiskError> {
         let header = FileHeader {
             shard: self.shard,
-            retired: false,
             generation,
         };
         let mut block = self.disk.alloc(BLOCK_BYTES);

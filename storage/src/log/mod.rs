@@ -7,6 +7,7 @@ pub mod batch;
 pub mod config;
 pub(crate) mod cursor;
 mod epochs;
+pub(crate) mod mark;
 pub mod query;
 pub mod read;
 pub(crate) mod tail;
@@ -78,6 +79,8 @@ pub(crate) struct LogState<D: Disk> {
     pub(crate) producers: ProducerState,
     /// Set when the log alone is offline (damage).
     pub(crate) offline: Option<Rc<str>>,
+    /// Where recovery may start.
+    pub(crate) marks: mark::Marks,
     /// The journal generation whose file names this log.
     pub(crate) introduced: u64,
     /// Appends count when they are written, without a sync; may outlast the setting until what was written is synced.
@@ -156,7 +159,7 @@ impl<D: Disk> LogState<D> {
             && self.cursor.partial == Partial::No
             && self
                 .segment(first.segment)
-                .is_some_and(|segment| segment.file.is_some())
+                .is_some_and(|segment| segment.file.is_some() && segment.is_named)
     }
 
     /// Bytes `[from, to)` of a segment, from the residue of the cursor's block and the tail.

@@ -1,17 +1,24 @@
-//! Phase 1: reads the journals of every shard, checks the chains, applies the frames log by log, makes the segments
-//! durable and removes the journals. Safe to repeat from any point: applying a frame twice writes the same bytes, and the
-//! journals go only when all of it is durable.
+//! Phase 1: reads the checkpoints and journals of every shard, checks the chains, applies the frames log by log, makes the
+//! segments durable, writes one merged checkpoint and removes the journals. Safe to repeat from any point: applying a
+//! frame twice writes the same bytes, and the journals become void only when all of it is durable.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 
+use super::record::{DirectoryRecord, LogRecord, directory_path, load_all};
 use super::redo::Redo;
+use crate::checkpoint::{envelope, offsets, partition_metadata};
 use crate::disk::{BLOCK_BYTES, Disk, DiskFile, IO_BYTES_MAX, OpenMode, align_up};
 use crate::error::{Damage, StorageError};
-use crate::journal::frame::{self, CommitHeader, FileHeader, HEADER_BYTES, Invalid};
+use crate::journal::frame::{self, CommitHeader, FileHeader, FrameKind, HEADER_BYTES, Incarnation, Invalid};
 use crate::journal::scan::{Break, CommitPlace, FileContent, chain};
-use crate::layout::journals_dir;
+use crate::journal::writer::create_dir_durably;
+use crate::layout::{
+    CLEAN_SHUTDOWN_FILE, LOG_START_FILE, PARTITION_METADATA_FILE, RECOVERY_POINT_FILE, checkpoint_dir,
+    journals_dir,
+};
 use crate::log::read::read_window;
 use crate::types::{LogId, Offset};
 
@@ -28,8 +35,6 @@ pub struct JournalRecovery {
     pub bytes: u64,
     /// The logs that had frames, and where each ends now.
     pub logs: Vec<(LogId, String, Offset)>,
-    /// Logs in the journals whose directory is gone.
-    pub missing: Vec<String>,
 }
 
 /// One journal file of an earlier run.
@@ -39,46 +44,37 @@ struct OldFile {
     is_replayed: bool,
 }
 
-/// Replays and removes the journals in the log directory `dir`. To be run once, before any store of it is opened.
-/// `progress` is told bytes of journal read and bytes in all.
+impl OldFile {
+    fn commits_bytes(&self) -> u64 {
+        let commits = self.content.commits.iter();
+        commits.map(|place| place.header.commit_bytes() as u64).sum()
+    }
+}
+
+/// Replays and removes the journals in the log directory `dir`, and merges the checkpoints of its shards. To be run once,
+/// before any store of it is opened. `progress` is told bytes of journal read and bytes in all.
 ///
 /// # Errors
-/// [`StorageError::Damage`] when a journal is damaged where it was durable; nothing is changed then. Errors of the disk.
+/// [`StorageError::Damage`] when a journal or checkpoint is damaged where it was durable; nothing is removed then. Errors
+/// of the disk.
 pub async fn recover_journals<D: Disk>(
     disk: &D,
     dir: &Path,
     mut progress: impl FnMut(u64, u64),
 ) -> Result<JournalRecovery, StorageError> {
-    let root = journals_dir(dir);
-    let shards = match disk.list(&root).await {
-        Ok(entries) => entries,
-        Err(error) if error.is_not_found() => return Ok(JournalRecovery::default()),
-        Err(error) => return Err(error.into()),
+    let (merged, mut logs, shard_checkpoints) = load_all(disk, dir).await?;
+    add_kafka_checkpoints(disk, dir, &merged, &mut logs).await?;
+    let mut journals = read_journals(disk, dir, merged.run).await?;
+    let mut out = JournalRecovery {
+        shards: journals.iter().filter(|(_, files)| !files.is_empty()).count(),
+        files: journals.iter().map(|(_, files)| files.len()).sum(),
+        ..JournalRecovery::default()
     };
-    let mut out = JournalRecovery::default();
-    let mut journals = Vec::new();
-    let mut total = 0;
-    for shard in shards.iter().filter(|entry| entry.is_dir) {
-        let shard_dir = root.join(&shard.name);
-        let mut files = Vec::new();
-        for entry in disk.list(&shard_dir).await?.iter().filter(|entry| !entry.is_dir) {
-            let path = shard_dir.join(&entry.name);
-            let content = read_content(disk, &path, entry.size).await?;
-            total += content
-                .commits
-                .iter()
-                .map(|place| place.header.commit_bytes() as u64)
-                .sum::<u64>();
-            files.push(OldFile {
-                path,
-                content,
-                is_replayed: false,
-            });
-        }
-        out.shards += usize::from(!files.is_empty());
-        out.files += files.len();
-        journals.push((shard_dir, files));
-    }
+    let total = journals
+        .iter()
+        .flat_map(|(_, files)| files)
+        .map(OldFile::commits_bytes)
+        .sum();
     let mut redo = Redo::new(disk, dir);
     let mut done = 0;
     for (_, files) in &mut journals {
@@ -88,17 +84,131 @@ pub async fn recover_journals<D: Disk>(
         })
         .await?;
     }
-    redo.finish(&mut out).await?;
+    out.bytes = redo.finish(&mut logs).await?;
     disk.sync_filesystem(dir).await?;
+    out.logs = redo.ends();
+    save_merged(disk, dir, merged.run + 1, logs).await?;
+    // From here on the journals and the shards' checkpoints are void.
     for (shard_dir, files) in &mut journals {
         remove_files(disk, shard_dir, files).await?;
+    }
+    for path in &shard_checkpoints {
+        disk.remove_file(path).await?;
+    }
+    if !shard_checkpoints.is_empty() {
+        disk.sync_dir(&checkpoint_dir(dir)).await?;
     }
     Ok(out)
 }
 
+/// Writes the merged checkpoint of logs that still have a directory.
+async fn save_merged<D: Disk>(
+    disk: &D,
+    dir: &Path,
+    run: u64,
+    logs: BTreeMap<String, LogRecord>,
+) -> Result<(), StorageError> {
+    let present: BTreeSet<String> = disk
+        .list(dir)
+        .await?
+        .into_iter()
+        .map(|entry| entry.name)
+        .collect();
+    let record = DirectoryRecord {
+        run,
+        logs: logs
+            .into_values()
+            .filter(|log| present.contains(&log.directory))
+            .collect(),
+    };
+    create_dir_durably(disk, dir, &checkpoint_dir(dir)).await?;
+    envelope::save(disk, &directory_path(dir), &record).await?;
+    // The next stop may be unclean; until it is known to be clean, Kafka's own marker must not say so.
+    let marker = dir.join(CLEAN_SHUTDOWN_FILE);
+    match disk.remove_file(&marker).await {
+        Ok(()) => disk.sync_dir(dir).await?,
+        Err(error) if error.is_not_found() => {}
+        Err(error) => return Err(error.into()),
+    }
+    Ok(())
+}
+
+/// A directory that Apache Kafka wrote has its recovery points and log starts in text files. They are taken for logs that
+/// no checkpoint of ours knows.
+async fn add_kafka_checkpoints<D: Disk>(
+    disk: &D,
+    dir: &Path,
+    merged: &DirectoryRecord,
+    logs: &mut BTreeMap<String, LogRecord>,
+) -> Result<(), StorageError> {
+    if merged.run > 0 {
+        return Ok(()); // ours since; the text files are written at clean stops for others to read
+    }
+    let starts = offsets::load(disk, &dir.join(LOG_START_FILE))
+        .await?
+        .unwrap_or_default();
+    let points = offsets::load(disk, &dir.join(RECOVERY_POINT_FILE))
+        .await?
+        .unwrap_or_default();
+    for name in points.keys().chain(starts.keys()) {
+        let directory = name.to_string();
+        if logs.contains_key(&directory) {
+            continue;
+        }
+        let record = LogRecord {
+            topic: topic_of(disk, &name.dir(dir)).await?,
+            partition: name.partition,
+            directory: directory.clone(),
+            log_start: starts.get(name).map_or(0, |offset| offset.0),
+            durable_end: points.get(name).map_or(0, |offset| offset.0),
+            epochs: Vec::new(),
+            place: None,
+        };
+        logs.insert(directory, record);
+    }
+    Ok(())
+}
+
+/// The topic id in a partition's directory, zero when it does not say.
+async fn topic_of<D: Disk>(disk: &D, dir: &Path) -> Result<[u8; 16], StorageError> {
+    let topic = partition_metadata::load(disk, &dir.join(PARTITION_METADATA_FILE)).await?;
+    Ok(topic.map_or([0; 16], |topic| topic.0))
+}
+
+/// The journal files of all shards that belong to a run after `run`.
+async fn read_journals<D: Disk>(
+    disk: &D,
+    dir: &Path,
+    run: u64,
+) -> Result<Vec<(PathBuf, Vec<OldFile>)>, StorageError> {
+    let root = journals_dir(dir);
+    let shards = match disk.list(&root).await {
+        Ok(entries) => entries,
+        Err(error) if error.is_not_found() => Vec::new(),
+        Err(error) => return Err(error.into()),
+    };
+    let mut journals = Vec::new();
+    for shard in shards.iter().filter(|entry| entry.is_dir) {
+        let shard_dir = root.join(&shard.name);
+        let mut files = Vec::new();
+        for entry in disk.list(&shard_dir).await?.iter().filter(|entry| !entry.is_dir) {
+            let path = shard_dir.join(&entry.name);
+            let content = read_content(disk, &path, entry.size, run).await?;
+            files.push(OldFile {
+                path,
+                content,
+                is_replayed: false,
+            });
+        }
+        journals.push((shard_dir, files));
+    }
+    Ok(journals)
+}
+
 /// Removes a shard's journal files durably one by one: first those behind the end of the chain, whose commits must not
 /// look like a chain of their own; then the chain's, the oldest first. What a crash leaves is then the end of the chain,
-/// which applies to the same effect; its beginning alone would cut the logs short.
+/// which applies to the same effect; its beginning alone would cut the logs short. (The run number in the merged
+/// checkpoint makes the files void at once; the order is for whoever loses that file.)
 async fn remove_files<D: Disk>(disk: &D, dir: &Path, files: &mut [OldFile]) -> Result<(), StorageError> {
     files.sort_by_key(|file| (file.is_replayed, file.content.first_sequence()));
     for file in files {
@@ -117,7 +227,13 @@ async fn replay_shard<D: Disk>(
 ) -> Result<(), StorageError> {
     let contents: Vec<FileContent> = files.iter().map(|file| file.content.clone()).collect();
     let chain = chain(&contents, 0).map_err(|broken| broken_chain(files, &broken))?;
-    redo.begin_shard();
+    let last = chain.commits.last().map_or(0, |(_, place)| place.header.sequence);
+    let retired = contents.iter().flat_map(|content| &content.retired);
+    redo.begin_shard(
+        retired
+            .filter(|(sequence, _)| *sequence <= last)
+            .map(|(_, incarnation)| *incarnation),
+    );
     let mut open: Option<(usize, Window<D::File>)> = None;
     for (index, place) in &chain.commits {
         files[*index].is_replayed = true;
@@ -141,7 +257,12 @@ async fn replay_shard<D: Disk>(
 }
 
 /// Reads a journal file as far as its commits are valid, and looks behind for evidence of what was durable.
-async fn read_content<D: Disk>(disk: &D, path: &Path, size: u64) -> Result<FileContent, StorageError> {
+async fn read_content<D: Disk>(
+    disk: &D,
+    path: &Path,
+    size: u64,
+    run: u64,
+) -> Result<FileContent, StorageError> {
     let file = disk.open(path, OpenMode::Read).await?;
     let mut window = Window::new(file);
     let header = FileHeader::decode(&window.get(0, HEADER_BYTES).await?);
@@ -157,15 +278,20 @@ async fn read_content<D: Disk>(disk: &D, path: &Path, size: u64) -> Result<FileC
         commits: Vec::new(),
         stop: (0, Invalid::Short),
         behind: Vec::new(),
+        retired: Vec::new(),
     };
     let generation = match header {
-        Ok(header) if !header.retired => header.generation,
+        Ok(header) if frame::run_of(header.generation) > run => header.generation,
         _ => return Ok(content),
     };
     let mut position = BLOCK_BYTES as u64;
     content.stop = loop {
         match read_commit(&mut window, position, generation, size).await? {
-            Ok(place) => {
+            Ok((place, retired)) => {
+                let sequence = place.header.sequence;
+                content
+                    .retired
+                    .extend(retired.into_iter().map(|incarnation| (sequence, incarnation)));
                 position = align_up(position + place.header.commit_bytes() as u64);
                 content.commits.push(place);
             }
@@ -189,7 +315,7 @@ async fn read_commit<F: DiskFile>(
     position: u64,
     generation: u64,
     size: u64,
-) -> Result<Result<CommitPlace, Invalid>, StorageError> {
+) -> Result<Result<(CommitPlace, Vec<Incarnation>), Invalid>, StorageError> {
     let header = match CommitHeader::decode(&window.get(position, HEADER_BYTES).await?) {
         Ok(header) if header.generation == generation => header,
         Ok(_) => return Ok(Err(Invalid::Field("generation"))),
@@ -201,7 +327,13 @@ async fn read_commit<F: DiskFile>(
     let body = window
         .get(position + HEADER_BYTES as u64, header.frames_bytes as usize)
         .await?;
-    Ok(frame::frames(&header, &body).map(|_| CommitPlace { position, header }))
+    Ok(frame::frames(&header, &body).map(|frames| {
+        let retired = frames
+            .iter()
+            .filter(|frame| frame.header.kind == FrameKind::Retire);
+        let retired = retired.map(|frame| frame.header.incarnation).collect();
+        (CommitPlace { position, header }, retired)
+    }))
 }
 
 /// A file read front to back through one large buffer.

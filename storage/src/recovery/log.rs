@@ -1,36 +1,33 @@
 //! Phase 2: one log is opened or created. Closed segments are taken with their index files, which are rebuilt when missing
-//! or wrong; the active segment is walked batch by batch with CRC checks and cut behind the last valid one. Producer
-//! state comes from the newest usable snapshot and the batches behind it, leader epochs from their file and the batches.
+//! or wrong; the active segment is walked from the checkpoint's place on, batch by batch with CRC checks, and cut behind
+//! the last valid one, unless that lies below what was durable: then nothing is cut and the damage is reported. Producer
+//! state comes from the newest of snapshots and checkpoint, and the batches behind it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::path::Path;
 use std::rc::Rc;
 
-use bytes::Bytes;
-
-use super::scan::{ScanEnd, scan_segment};
-use crate::disk::{BLOCK_BYTES, DirEntry, Disk, DiskFile, OpenMode, align_down};
-use crate::error::StorageError;
+use super::record::{LogRecord, PlaceRecord};
+use super::scan::ScanEnd;
+use super::walk::{Replay, load_indexes, load_indexes_before, read_small, walk};
+use crate::checkpoint::partition_metadata;
+use crate::disk::{BLOCK_BYTES, DirEntry, Disk, DiskError, DiskFile, OpenMode, align_down};
+use crate::error::{Damage, StorageError};
+use crate::layout::{FileName, LEADER_EPOCH_FILE, PARTITION_METADATA_FILE, SegmentFile as SegmentFileKind};
 use crate::leader_epoch::LeaderEpochs;
-use crate::log::batch::BatchHeader;
 use crate::log::config::{Durability, LogConfig};
 use crate::log::cursor::WriteCursor;
+use crate::log::mark::Marks;
 use crate::log::read::read_window;
 use crate::log::tail::Tail;
 use crate::log::{Log, LogRef, LogState, segment_path};
 use crate::producer_state::ProducerState;
-use crate::segment::indexes::{IndexedBatch, SegmentIndexes};
-use crate::segment::offset_index::OffsetIndex;
+use crate::segment::file::SegmentFile;
 use crate::segment::state::Segment;
-use crate::segment::time_index::TimeIndex;
-use crate::segment::txn_index::{AbortedTxn, TxnIndex};
 use crate::store::Store;
-use crate::types::{LogId, Offset};
-use crate::write_behind::write_file;
-
-/// The largest index or snapshot file that is read, bytes.
-const SMALL_FILE_BYTES_MAX: u64 = 64 << 20;
+use crate::types::{LeaderEpoch, LogId, Offset};
+use crate::write_behind::{index_files, write_file, write_plain};
 
 impl<D: Disk> Store<D> {
     /// Opens the log of `topic` and the partition in `id`: what is in its directory is recovered; a missing directory is
@@ -50,10 +47,16 @@ impl<D: Disk> Store<D> {
         if self.logs.borrow().is_open(id) {
             return Err(StorageError::Offline(Rc::from(format!("{name} is open already"))));
         }
+        let known = self.known.borrow_mut().remove(&id);
+        let known = known.filter(|record| record.directory == name);
         let dir = self.dir.join(&name);
-        let state = match self.disk.list(&dir).await {
-            Ok(entries) => self.recover_log(&dir, &entries, config, now_ms).await?,
-            Err(error) if error.is_not_found() => self.create_log(&dir, id, config, now_ms).await?,
+        let (state, is_new) = match self.disk.list(&dir).await {
+            Ok(entries) => (
+                self.recover_log(&dir, id, &entries, config, known, now_ms)
+                    .await?,
+                false,
+            ),
+            Err(error) if error.is_not_found() => (self.create_log(&dir, id, config, now_ms).await?, true),
             Err(error) => return Err(error.into()),
         };
         let mut logs = self.logs.borrow_mut();
@@ -69,9 +72,15 @@ impl<D: Disk> Store<D> {
             flushing: Cell::new(false),
             dirty: Cell::new(false),
         }));
+        drop(logs);
+        if is_new {
+            self.name_later(log_ref.slot);
+        }
         Ok(log_ref)
     }
 
+    /// A new log's files are not synced here: until the background has made their names durable, the log's appends go to
+    /// the journal, from which recovery makes the files again.
     async fn create_log(
         &self,
         dir: &Path,
@@ -80,12 +89,15 @@ impl<D: Disk> Store<D> {
         now_ms: i64,
     ) -> Result<LogState<D>, StorageError> {
         self.disk.create_dir(dir).await?;
-        let metadata = format!("version: 0\ntopic_id: {}\n", base64_url(&id.topic.0));
-        write_file(&self.disk, &dir.join("partition.metadata"), metadata.as_bytes()).await?;
+        self.write_metadata(dir, id).await?;
         let mut state = self.empty_state(Offset::ZERO, config, now_ms);
         self.open_active(dir, &mut state, true).await?;
-        self.disk.sync_dir(&self.dir).await?;
         Ok(state)
+    }
+
+    async fn write_metadata(&self, dir: &Path, id: LogId) -> Result<(), DiskError> {
+        let text = partition_metadata::format(id.topic);
+        write_plain(&self.disk, &dir.join(PARTITION_METADATA_FILE), text.as_bytes()).await
     }
 
     fn empty_state(&self, base: Offset, config: LogConfig, now_ms: i64) -> LogState<D> {
@@ -103,6 +115,7 @@ impl<D: Disk> Store<D> {
             epochs_dirty: false,
             producers: ProducerState::new(base, self.options.producers_max),
             offline: None,
+            marks: Marks::default(),
             introduced: 0,
             is_unsynced,
             closing: false,
@@ -117,8 +130,9 @@ impl<D: Disk> Store<D> {
     ) -> Result<(), StorageError> {
         let active = state.active();
         let path = segment_path(dir, active.base, "log");
-        let file = crate::segment::file::SegmentFile::open(&self.disk, &path, create).await?;
+        let file = SegmentFile::open(&self.disk, &path, create).await?;
         active.exists = true;
+        active.is_named = !create;
         active.file = Some(Rc::new(file));
         Ok(())
     }
@@ -126,198 +140,324 @@ impl<D: Disk> Store<D> {
     async fn recover_log(
         &self,
         dir: &Path,
+        id: LogId,
         entries: &[DirEntry],
         config: LogConfig,
+        known: Option<LogRecord>,
         now_ms: i64,
     ) -> Result<LogState<D>, StorageError> {
-        let mut bases: Vec<(Offset, &DirEntry)> = entries
-            .iter()
-            .filter_map(|entry| Some((log_base(entry)?, entry)))
-            .collect();
-        bases.sort_unstable_by_key(|(base, _)| *base);
-        let Some(((active_base, active_entry), closed)) = bases.split_last() else {
-            // A directory without a segment: its creation did not get that far.
-            let mut state = self.empty_state(Offset::ZERO, config, now_ms);
-            self.open_active(dir, &mut state, true).await?;
-            return Ok(state);
-        };
-        let start = closed.first().map_or(*active_base, |(base, _)| *base);
-        let mut state = self.empty_state(start, config, now_ms);
-        state.segments.clear();
-        if let Some(text) = read_small(&self.disk, &dir.join("leader-epoch-checkpoint")).await?
-            && let Ok(epochs) = LeaderEpochs::decode(&text)
-        {
-            state.epochs = epochs;
+        if !entries.iter().any(|entry| entry.name == PARTITION_METADATA_FILE) {
+            self.write_metadata(dir, id).await?;
         }
-        let epochs_known = closed.is_empty() || state.epochs.latest().is_some();
-        let replay_from = self.load_producers(dir, entries, &mut state, now_ms).await?;
-        for (index, (base, entry)) in closed.iter().enumerate() {
-            let next = bases.get(index + 1).map_or(*active_base, |(base, _)| *base);
-            let trusted = epochs_known && next <= replay_from;
-            let segment = self
-                .recover_closed(dir, &mut state, *base, entry, trusted, replay_from, now_ms)
-                .await?;
-            state.segments.push_back(segment);
-        }
-        let mut active = Segment::new(
-            *active_base,
-            state.config.segment_index_bytes,
-            active_entry.modified_ms,
-        );
-        let size = u32::try_from(active_entry.size).unwrap_or(u32::MAX);
-        let end = self
-            .walk(dir, &mut state, &mut active, size, replay_from, now_ms)
+        let found = self
+            .read_segments(dir, entries, config.clone(), known.as_ref(), now_ms)
             .await?;
-        active.size = end.position;
-        active.exists = true;
-        state.segments.push_back(active);
-        state.epochs_dirty |= state.epochs.truncate_from_end(end.offset);
-        state.end = end.offset;
-        state.durable_end = end.offset;
-        state.producers.advance(end.offset);
-        // Whoever was open when this log was decided long ago does not hold readers back: markers below the end are final.
-        state.producers.on_high_watermark(end.offset);
-        self.settle_active(dir, &mut state, u64::from(size)).await?;
-        Ok(state)
+        let Some(mut read) = found else {
+            return self.recover_empty(dir, config, known, now_ms).await;
+        };
+        let mut known = known;
+        if read.replayed_from > read.end.offset {
+            // A snapshot of batches that are lost (an interrupted stop of an unsynced log): without it, once more.
+            let end = read.end.offset;
+            known = known.map(|record| LogRecord {
+                place: record.place.filter(|place| place.offset <= end.0),
+                ..record
+            });
+            self.remove_snapshots_above(dir, end).await?;
+            let entries = self.disk.list(dir).await?;
+            let again = self
+                .read_segments(dir, &entries, config.clone(), known.as_ref(), now_ms)
+                .await?;
+            let Some(again) = again else {
+                return self.recover_empty(dir, config, known, now_ms).await;
+            };
+            read = again;
+        }
+        self.settle(dir, read, known).await
     }
 
-    /// Cuts the active segment's file to its valid bytes and puts the cursor behind them.
-    async fn settle_active(
+    /// Reads what is to be read of the segments, and removes what lies behind the log's end. `None`: there is no segment.
+    async fn read_segments(
+        &self,
+        dir: &Path,
+        entries: &[DirEntry],
+        config: LogConfig,
+        known: Option<&LogRecord>,
+        now_ms: i64,
+    ) -> Result<Option<ReadLog<D>>, StorageError> {
+        let bases = self.clear_debris(dir, entries).await?;
+        let Some(((active_base, active_entry), closed)) = bases.split_last() else {
+            return Ok(None);
+        };
+        let first = closed.first().map_or(*active_base, |(base, _)| *base);
+        let mut state = self.empty_state(first, config, now_ms);
+        state.segments.clear();
+        let epochs_known = self.load_epochs(dir, known, &mut state).await?;
+        let place = known.and_then(|record| record.place.as_ref());
+        let from = self
+            .load_producers(dir, entries, known, &mut state, now_ms)
+            .await?;
+        let replay = Replay { from, now_ms };
+        for (index, (base, entry)) in closed.iter().enumerate() {
+            let next = bases.get(index + 1).map_or(*active_base, |(base, _)| *base);
+            if next <= from
+                && epochs_known
+                && let Some(segment) = self.trusted_segment(dir, &state, *base, entry).await?
+            {
+                state.segments.push_back(segment);
+                continue;
+            }
+            let (segment, end) = self.walked_segment(dir, &mut state, *base, entry, replay).await?;
+            let synced = place.is_some_and(|place| base.0 < place.segment);
+            if end.offset < next && (end.fault.is_some() || (state.is_unsynced && !synced)) {
+                // The log ends here, unless more of it was durable: what follows would leave a hole.
+                self.check_durable(dir, *base, &end, known)?;
+                state.segments.push_back(segment);
+                self.remove_segments_from(dir, next).await?;
+                return Ok(Some(ReadLog::new(state, end, entry.size, from)));
+            }
+            let segment = self.close_segment(dir, segment, &end, entry).await?;
+            state.segments.push_back(segment);
+        }
+        let (active, end) = self
+            .walk_active(dir, &mut state, *active_base, active_entry, place, replay)
+            .await?;
+        state.segments.push_back(active);
+        self.check_durable(dir, *active_base, &end, known)?;
+        Ok(Some(ReadLog::new(state, end, active_entry.size, from)))
+    }
+
+    async fn remove_snapshots_above(&self, dir: &Path, end: Offset) -> Result<(), StorageError> {
+        for entry in self.disk.list(dir).await? {
+            if snapshot_offset(&entry).is_some_and(|offset| offset > end) {
+                self.disk.remove_file(&dir.join(&entry.name)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Walks the active segment, from the checkpoint's place if it has one there.
+    async fn walk_active(
         &self,
         dir: &Path,
         state: &mut LogState<D>,
-        file_bytes: u64,
-    ) -> Result<(), StorageError> {
-        self.open_active(dir, state, false).await?;
+        base: Offset,
+        entry: &DirEntry,
+        place: Option<&PlaceRecord>,
+        replay: Replay,
+    ) -> Result<(Segment<D>, ScanEnd), StorageError> {
+        let mut active = Segment::new(base, state.config.segment_index_bytes, entry.modified_ms);
+        let size = u32::try_from(entry.size).unwrap_or(u32::MAX);
+        let place = place.filter(|place| place.segment == base.0 && place.position <= size);
+        let indexes = match place {
+            // Producers must be known up to where the walk starts.
+            Some(place) if replay.from.0 >= place.offset => {
+                let bytes_max = state.config.segment_index_bytes as usize;
+                load_indexes_before(&self.disk, dir, place, bytes_max).await?
+            }
+            _ => None,
+        };
+        let start = place.zip(indexes);
+        let end = walk(&self.disk, dir, state, &mut active, size, start, replay).await?;
+        active.size = end.position;
+        active.exists = true;
+        Ok((active, end))
+    }
+
+    /// Removes the segments from `base` on with their files.
+    async fn remove_segments_from(&self, dir: &Path, base: Offset) -> Result<(), StorageError> {
+        for entry in self.disk.list(dir).await? {
+            if matches!(FileName::parse(&entry.name), FileName::Segment { base: found, .. } if found >= base)
+            {
+                self.disk.remove_file(&dir.join(&entry.name)).await?;
+            }
+        }
+        self.disk.sync_dir(dir).await?;
+        Ok(())
+    }
+
+    /// The log's offsets and cursor, now that its segments are known; cuts the active file behind the last batch.
+    async fn settle(
+        &self,
+        dir: &Path,
+        read: ReadLog<D>,
+        known: Option<LogRecord>,
+    ) -> Result<LogState<D>, StorageError> {
+        let ReadLog {
+            mut state,
+            end,
+            file_bytes,
+            ..
+        } = read;
+        if let Some(record) = known.as_ref().filter(|record| record.log_start > end.offset.0) {
+            // An unsynced log that lost more than was left of it.
+            return self.start_again(dir, state, Offset(record.log_start)).await;
+        }
+        state.epochs_dirty |= state.epochs.truncate_from_end(end.offset);
+        state.end = end.offset;
+        state.durable_end = end.offset;
+        let start = known
+            .as_ref()
+            .map_or(state.log_start, |record| Offset(record.log_start));
+        state.log_start = state.log_start.max(start);
+        state.epochs_dirty |= state.epochs.truncate_from_start(state.log_start);
+        state.producers.on_log_start(state.log_start);
+        state.producers.advance(end.offset);
+        // Markers below the end are final: whoever was undecided when the log was written does not hold readers back.
+        state.producers.on_high_watermark(end.offset);
+        state.marks.synced = known
+            .and_then(|record| record.place)
+            .filter(|place| place.offset <= end.offset.0);
+        self.open_active(dir, &mut state, false).await?;
         let active = state.active();
         let (base, size) = (active.base, active.size);
         let file = active.file.clone().expect("just opened");
         if file_bytes > u64::from(size) {
             file.cut(u64::from(size)).await?;
-        } else {
+        } else if state
+            .marks
+            .synced
+            .as_ref()
+            .is_none_or(|place| place.offset < end.offset.0)
+        {
             file.sync().await?; // what a killed process wrote may not be on the disk yet
         }
         let block = align_down(u64::from(size));
         let residue = read_window(file.file(), block, (u64::from(size) - block) as usize).await?;
         debug_assert!(residue.len() < BLOCK_BYTES);
         state.cursor = WriteCursor::new(base, size, residue.to_vec());
-        Ok(())
+        Ok(state)
     }
 
-    /// A closed segment: indexes from their files if they are sane, else from its batches.
-    #[allow(clippy::too_many_arguments)] // the facts of one segment; a struct for one call says no more
-    async fn recover_closed(
+    /// Drops all segments; the log is empty at `start`.
+    async fn start_again(
         &self,
         dir: &Path,
-        state: &mut LogState<D>,
-        base: Offset,
-        entry: &DirEntry,
-        trusted: bool,
-        replay_from: Offset,
+        state: LogState<D>,
+        start: Offset,
+    ) -> Result<LogState<D>, StorageError> {
+        let now_ms = state.segments.back().map_or(0, |segment| segment.created_ms);
+        self.remove_segments_from(dir, Offset::ZERO).await?;
+        let mut fresh = self.empty_state(start, state.config, now_ms);
+        fresh.epochs_dirty = true;
+        self.open_active(dir, &mut fresh, true).await?;
+        self.disk.sync_dir(dir).await?;
+        fresh.active().is_named = true;
+        Ok(fresh)
+    }
+
+    /// A directory without a segment: its creation did not get that far, or all of it was deleted.
+    async fn recover_empty(
+        &self,
+        dir: &Path,
+        config: LogConfig,
+        known: Option<LogRecord>,
         now_ms: i64,
-    ) -> Result<Segment<D>, StorageError> {
-        let mut segment = Segment::new(base, state.config.segment_index_bytes, entry.modified_ms);
-        segment.size = u32::try_from(entry.size).unwrap_or(u32::MAX);
-        segment.exists = true;
-        let indexes = load_indexes(&self.disk, dir, base, state.config.segment_index_bytes).await?;
-        let sane = indexes.filter(|indexes| {
-            indexes
-                .offset
-                .last()
-                .is_none_or(|last| last.position < segment.size)
-        });
-        match sane {
-            Some(indexes) if trusted => {
-                segment.largest = indexes.largest_timestamp();
-                segment.indexes = Some(Box::new(indexes));
-                segment.finished = true;
-            }
-            _ => {
-                let size = segment.size;
-                let end = self
-                    .walk(dir, state, &mut segment, size, replay_from, now_ms)
-                    .await?;
-                segment.size = end.position;
-                if let Some(indexes) = segment.indexes.as_mut() {
-                    indexes.close().expect("a closing time index entry always fits");
-                    for (path, bytes) in crate::write_behind::index_files(dir, base, indexes) {
-                        write_file(&self.disk, &path, &bytes).await?;
-                    }
-                }
-                if u64::from(end.position) < entry.size {
-                    let file = self
-                        .disk
-                        .open(&segment_path(dir, base, "log"), OpenMode::ReadWrite)
-                        .await?;
-                    file.truncate(u64::from(end.position)).await?;
-                    file.sync().await?;
-                    file.close().await?;
-                }
-                segment.finished = true;
+    ) -> Result<LogState<D>, StorageError> {
+        if let Some(record) = &known
+            && record.durable_end > record.log_start
+        {
+            let nothing = ScanEnd {
+                position: 0,
+                offset: Offset(record.log_start),
+                fault: Some("no segment"),
+            };
+            self.check_durable(dir, Offset(record.log_start), &nothing, known.as_ref())?;
+        }
+        let base = known.map_or(Offset::ZERO, |record| Offset(record.log_start));
+        let mut state = self.empty_state(base, config, now_ms);
+        self.open_active(dir, &mut state, true).await?;
+        self.disk.sync_dir(dir).await?;
+        Ok(state)
+    }
+
+    /// Less than what was durable is damage, and nothing is cut.
+    fn check_durable(
+        &self,
+        dir: &Path,
+        segment: Offset,
+        end: &ScanEnd,
+        known: Option<&LogRecord>,
+    ) -> Result<(), StorageError> {
+        let durable_end = known.map_or(Offset::ZERO, |record| Offset(record.durable_end));
+        if end.offset >= durable_end {
+            return Ok(());
+        }
+        Err(Damage {
+            path: segment_path(dir, segment, "log"),
+            position: u64::from(end.position),
+            first_offset: end.offset,
+            end_offset: durable_end,
+            expected: format!("batches up to offset {durable_end}, which were durable"),
+            found: end.fault.unwrap_or("the end of the file").to_owned(),
+        }
+        .into())
+    }
+
+    /// Removes files that were being written or deleted when the process ended. Returns the segments in order.
+    async fn clear_debris<'a>(
+        &self,
+        dir: &Path,
+        entries: &'a [DirEntry],
+    ) -> Result<Vec<(Offset, &'a DirEntry)>, StorageError> {
+        let mut bases = Vec::new();
+        for entry in entries.iter().filter(|entry| !entry.is_dir) {
+            match FileName::parse(&entry.name) {
+                FileName::Segment {
+                    file: SegmentFileKind::Log,
+                    base,
+                    mark: None,
+                } => bases.push((base, entry)),
+                FileName::Temporary => self.disk.remove_file(&dir.join(&entry.name)).await?,
+                _ => {}
             }
         }
-        Ok(segment)
+        bases.sort_unstable_by_key(|(base, _)| *base);
+        Ok(bases)
     }
 
-    /// Walks a segment's batches: indexes, epochs, and producers from `replay_from` on.
-    async fn walk(
+    /// The epochs of the checkpoint or of the file. Returns whether any are known.
+    async fn load_epochs(
         &self,
         dir: &Path,
+        known: Option<&LogRecord>,
         state: &mut LogState<D>,
-        segment: &mut Segment<D>,
-        size: u32,
-        replay_from: Offset,
-        now_ms: i64,
-    ) -> Result<ScanEnd, StorageError> {
-        let file = self
-            .disk
-            .open(&segment_path(dir, segment.base, "log"), OpenMode::Read)
-            .await?;
-        let mut indexes = SegmentIndexes::new(segment.base, state.config.segment_index_bytes as usize);
-        // The file may name epochs whose batches are lost; the batches decide.
-        state.epochs_dirty |= state.epochs.truncate_from_end(segment.base);
-        let mut first_timestamp = None;
-        let interval = state.config.index_interval_bytes;
-        let end = scan_segment(&file, 0, segment.base, size, |header, position, bytes| {
-            let entry = IndexedBatch {
-                last_offset: header.last_offset(),
-                position,
-                size: header.size,
-                max_timestamp: header.max_timestamp,
-            };
-            if indexes.append(entry, interval).is_err() {
-                tracing::warn!(dir = %dir.display(), offset = %header.base_offset, "index full while rebuilding");
-            }
-            first_timestamp.get_or_insert(header.max_timestamp);
-            state.epochs_dirty |= state.epochs.assign(header.leader_epoch, header.base_offset);
-            replay_producers(state, &mut indexes, header, bytes, replay_from, now_ms);
-        })
-        .await?;
-        file.close().await?;
-        segment.largest = indexes.largest_timestamp();
-        segment.first_timestamp = first_timestamp;
-        segment.indexes = Some(Box::new(indexes));
-        Ok(end)
+    ) -> Result<bool, StorageError> {
+        for (epoch, start) in known.iter().flat_map(|record| &record.epochs) {
+            state.epochs.assign(LeaderEpoch(*epoch), Offset(*start));
+        }
+        // The file is written when a segment is finished, the checkpoint when a journal file is recycled: both tell the
+        // same story, and the one that reaches further tells more of it.
+        let reach = |epochs: &LeaderEpochs| epochs.latest().map(|entry| entry.start_offset);
+        if let Some(text) = read_small(&self.disk, &dir.join(LEADER_EPOCH_FILE)).await?
+            && let Ok(epochs) = LeaderEpochs::decode(&text)
+            && reach(&epochs) > reach(&state.epochs)
+        {
+            state.epochs = epochs;
+        }
+        Ok(state.epochs.latest().is_some())
     }
 
-    /// Takes the newest snapshot that can be read. Returns the offset from which batches are to be replayed.
+    /// Takes the newest producer state that can be read. Returns the offset from which batches are to be replayed.
     async fn load_producers(
         &self,
         dir: &Path,
         entries: &[DirEntry],
+        known: Option<&LogRecord>,
         state: &mut LogState<D>,
         now_ms: i64,
     ) -> Result<Offset, StorageError> {
-        let mut snapshots: Vec<Offset> = entries
-            .iter()
-            .filter_map(|entry| base_of(entry, ".snapshot"))
-            .collect();
+        let place = known.and_then(|record| record.place.as_ref());
+        let mut snapshots: Vec<Offset> = entries.iter().filter_map(snapshot_offset).collect();
+        snapshots.extend(place.map(|place| Offset(place.offset)));
         snapshots.sort_unstable();
         let expiration_ms = state.config.producer_id_expiration_ms;
         for offset in snapshots.into_iter().rev() {
-            let Some(bytes) = read_small(&self.disk, &segment_path(dir, offset, "snapshot")).await? else {
-                continue;
+            let bytes = match place.filter(|place| place.offset == offset.0) {
+                Some(place) => Some(bytes::Bytes::copy_from_slice(&place.producers)),
+                None => read_small(&self.disk, &segment_path(dir, offset, "snapshot")).await?,
             };
+            let Some(bytes) = bytes else { continue };
             match state
                 .producers
                 .load_snapshot(offset, &bytes, now_ms, expiration_ms)
@@ -331,101 +471,103 @@ impl<D: Disk> Store<D> {
         state.producers.reset(state.log_start);
         Ok(state.log_start)
     }
+
+    /// A closed segment whose producers and epochs are known, with its index files; `None` if they are missing or wrong.
+    async fn trusted_segment(
+        &self,
+        dir: &Path,
+        state: &LogState<D>,
+        base: Offset,
+        entry: &DirEntry,
+    ) -> Result<Option<Segment<D>>, StorageError> {
+        let mut segment = Segment::new(base, state.config.segment_index_bytes, entry.modified_ms);
+        segment.size = u32::try_from(entry.size).unwrap_or(u32::MAX);
+        segment.exists = true;
+        segment.is_named = true;
+        segment.finished = true;
+        let bytes_max = state.config.segment_index_bytes as usize;
+        let indexes = load_indexes(&self.disk, dir, base, bytes_max, segment.size).await?;
+        Ok(indexes.map(|indexes| {
+            segment.largest = indexes.largest_timestamp();
+            segment.indexes = Some(Box::new(indexes));
+            segment
+        }))
+    }
+
+    /// A segment that is not the last, from its batches.
+    async fn walked_segment(
+        &self,
+        dir: &Path,
+        state: &mut LogState<D>,
+        base: Offset,
+        entry: &DirEntry,
+        replay: Replay,
+    ) -> Result<(Segment<D>, ScanEnd), StorageError> {
+        let mut segment = Segment::new(base, state.config.segment_index_bytes, entry.modified_ms);
+        let size = u32::try_from(entry.size).unwrap_or(u32::MAX);
+        let end = walk(&self.disk, dir, state, &mut segment, size, None, replay).await?;
+        segment.size = end.position;
+        segment.exists = true;
+        segment.is_named = true;
+        Ok((segment, end))
+    }
+
+    /// Writes the index files of a walked segment that is not the last.
+    async fn close_segment(
+        &self,
+        dir: &Path,
+        mut segment: Segment<D>,
+        end: &ScanEnd,
+        entry: &DirEntry,
+    ) -> Result<Segment<D>, StorageError> {
+        if let Some(indexes) = segment.indexes.as_mut() {
+            indexes.close().expect("a closing time index entry always fits");
+            for (path, bytes) in index_files(dir, segment.base, indexes) {
+                write_file(&self.disk, &path, &bytes).await?;
+            }
+        }
+        if u64::from(end.position) < entry.size {
+            let file = self
+                .disk
+                .open(&segment_path(dir, segment.base, "log"), OpenMode::ReadWrite)
+                .await?;
+            file.truncate(u64::from(end.position)).await?;
+            file.sync().await?;
+            file.close().await?;
+        }
+        segment.finished = true;
+        Ok(segment)
+    }
 }
 
-fn replay_producers<D: Disk>(
-    state: &mut LogState<D>,
-    indexes: &mut SegmentIndexes,
-    header: &BatchHeader,
-    bytes: &Bytes,
-    replay_from: Offset,
-    now_ms: i64,
-) {
-    if header.base_offset < replay_from {
-        return;
-    }
-    let completed = state.producers.apply(&header.producer_facts(bytes), now_ms);
-    if let Some(txn) = completed.filter(|txn| txn.aborted) {
-        let aborted = AbortedTxn {
-            producer_id: txn.producer_id,
-            first_offset: txn.first_offset,
-            last_offset: txn.last_offset,
-            last_stable_offset: txn.last_stable_offset,
-        };
-        if indexes.txn.append(aborted).is_err() {
-            tracing::warn!(offset = %txn.last_offset, "a transaction marker out of order");
+/// A log whose segments have been read.
+struct ReadLog<D: Disk> {
+    state: LogState<D>,
+    end: ScanEnd,
+    /// The size of the last segment's file.
+    file_bytes: u64,
+    /// The offset of the producer state that the batches were replayed onto.
+    replayed_from: Offset,
+}
+
+impl<D: Disk> ReadLog<D> {
+    const fn new(state: LogState<D>, end: ScanEnd, file_bytes: u64, replayed_from: Offset) -> Self {
+        Self {
+            state,
+            end,
+            file_bytes,
+            replayed_from,
         }
     }
 }
 
-/// The indexes of a closed segment; `None` when a file is missing or wrong.
-async fn load_indexes<D: Disk>(
-    disk: &D,
-    dir: &Path,
-    base: Offset,
-    bytes_max: u32,
-) -> Result<Option<SegmentIndexes>, StorageError> {
-    let bytes_max = bytes_max as usize;
-    let Some(offset) = read_small(disk, &segment_path(dir, base, "index")).await? else {
-        return Ok(None);
-    };
-    let Some(time) = read_small(disk, &segment_path(dir, base, "timeindex")).await? else {
-        return Ok(None);
-    };
-    let txn = read_small(disk, &segment_path(dir, base, "txnindex")).await?;
-    let decoded = (
-        OffsetIndex::decode(base, bytes_max, &offset),
-        TimeIndex::decode(base, bytes_max, &time),
-        txn.map_or_else(|| Ok(TxnIndex::new(base)), |bytes| TxnIndex::decode(base, &bytes)),
-    );
-    let (Ok(offset), Ok(time), Ok(txn)) = decoded else {
-        return Ok(None);
-    };
-    let largest = time.last();
-    Ok(Some(SegmentIndexes::from_parts(offset, time, txn, largest)))
-}
-
-/// A whole small file; `None` when it is missing or absurdly large.
-pub(crate) async fn read_small<D: Disk>(disk: &D, path: &Path) -> Result<Option<Bytes>, StorageError> {
-    let file = match disk.open(path, OpenMode::Read).await {
-        Ok(file) => file,
-        Err(error) if error.is_not_found() => return Ok(None),
-        Err(error) => return Err(error.into()),
-    };
-    let size = file.size().await?;
-    let bytes = if size <= SMALL_FILE_BYTES_MAX {
-        Some(read_window(&file, 0, size as usize).await?)
-    } else {
-        None
-    };
-    file.close().await?;
-    Ok(bytes)
-}
-
-fn log_base(entry: &DirEntry) -> Option<Offset> {
-    base_of(entry, ".log")
-}
-
-fn base_of(entry: &DirEntry, suffix: &str) -> Option<Offset> {
-    let digits = entry.name.strip_suffix(suffix)?;
-    let plain = !entry.is_dir && digits.len() == 20 && digits.bytes().all(|byte| byte.is_ascii_digit());
-    plain.then(|| digits.parse().ok().map(Offset)).flatten()
-}
-
-/// Kafka's text form of a UUID: URL-safe base64 without padding, 22 characters.
-fn base64_url(bytes: &[u8; 16]) -> String {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-    let mut out = String::with_capacity(22);
-    let mut bits = 0u32;
-    let mut have = 0;
-    for byte in bytes {
-        bits = bits << 8 | u32::from(*byte);
-        have += 8;
-        while have >= 6 {
-            have -= 6;
-            out.push(char::from(ALPHABET[(bits >> have & 63) as usize]));
-        }
+fn snapshot_offset(entry: &DirEntry) -> Option<Offset> {
+    match FileName::parse(&entry.name) {
+        FileName::Segment {
+            file: SegmentFileKind::ProducerSnapshot,
+            base,
+            mark: None,
+        } => Some(base),
+        _ => None,
     }
-    out.push(char::from(ALPHABET[(bits << (6 - have) & 63) as usize]));
-    out
 }

@@ -5,7 +5,9 @@
 
 pub mod journals;
 pub(crate) mod log;
+pub mod record;
 pub(crate) mod redo;
 pub(crate) mod scan;
+mod walk;
 
 pub use journals::{JournalRecovery, recover_journals};

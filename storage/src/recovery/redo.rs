@@ -1,10 +1,10 @@
 //! Applies journal frames to segment files: per log in order, gap-free, to the positions the frames name. Bytes are
 //! collected and written in long stretches; blocks at the edges are read first and kept where the journal says nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use super::journals::JournalRecovery;
+use super::record::LogRecord;
 use crate::commit::buffers::Chunks;
 use crate::disk::{Disk, DiskFile, OpenMode, align_down, align_up};
 use crate::error::{Damage, StorageError};
@@ -23,6 +23,7 @@ pub(crate) struct Redo<'a, D: Disk> {
     dir: &'a Path,
     logs: BTreeMap<(usize, Incarnation), LogRedo>,
     shard: usize,
+    retired: BTreeSet<Incarnation>,
     collected_bytes: usize,
     written_bytes: u64,
 }
@@ -35,12 +36,16 @@ struct LogRedo {
     /// Segment and position behind the last applied byte; `None` before the first data frame.
     end: Option<(Offset, u32)>,
     end_offset: Offset,
+    /// Where the log starts, if a frame moved that.
+    log_start: Option<Offset>,
     /// Bytes to be written, ending at `end`.
     collected: Vec<u8>,
     /// An extent that was not durable is torn: what follows does not count.
     is_cut: bool,
-    /// The directory does not exist.
-    is_missing: bool,
+    /// A frame made the log shorter.
+    is_truncated: bool,
+    /// The log was not of class `fsync`: its segments may hold more than its frames.
+    is_loose: bool,
 }
 
 impl<'a, D: Disk> Redo<'a, D> {
@@ -50,29 +55,36 @@ impl<'a, D: Disk> Redo<'a, D> {
             dir,
             logs: BTreeMap::new(),
             shard: 0,
+            retired: BTreeSet::new(),
             collected_bytes: 0,
             written_bytes: 0,
         }
     }
 
-    /// The frames that follow are another shard's: its incarnations are its own.
-    pub(crate) const fn begin_shard(&mut self) {
+    /// The frames that follow are another shard's: its incarnations are its own. Those in `retired` end in a frame that
+    /// makes all of theirs void.
+    pub(crate) fn begin_shard(&mut self, retired: impl Iterator<Item = Incarnation>) {
         self.shard += 1;
+        self.retired = retired.collect();
     }
 
     /// Applies one frame. `durable`: its commit is known to have been durable, so whatever is wrong is damage.
     pub(crate) async fn apply(&mut self, frame: &Frame<'_>, durable: bool) -> Result<(), StorageError> {
         let header = &frame.header;
         let key = (self.shard, header.incarnation);
+        if self.retired.contains(&header.incarnation) {
+            return Ok(());
+        }
         if header.kind == FrameKind::Open {
             return self.open(key, frame.payload).await;
         }
         let Some(log) = self.logs.get_mut(&key) else {
             return Err(self.unnamed(header));
         };
-        if log.is_cut || log.is_missing {
+        if log.is_cut {
             return Ok(());
         }
+        log.is_loose |= header.is_loose;
         let before = log.collected.len();
         match header.kind {
             FrameKind::Append => {
@@ -90,14 +102,11 @@ impl<'a, D: Disk> Redo<'a, D> {
                 self.written_bytes += log.write(self.disk).await?;
                 log.end = Some((header.segment, header.position));
                 log.end_offset = header.base_offset;
+                log.is_truncated = true;
                 log.cut_files(self.disk).await?;
             }
-            FrameKind::Retire => {
-                self.collected_bytes -= log.collected.len();
-                self.logs.remove(&key);
-                return Ok(());
-            }
-            FrameKind::Open | FrameKind::Start | FrameKind::Epoch => {}
+            FrameKind::Start => log.log_start = log.log_start.max(Some(header.base_offset)),
+            FrameKind::Open | FrameKind::Epoch | FrameKind::Retire => {}
         }
         let after = log.collected.len();
         self.collected_bytes = self.collected_bytes + after - before;
@@ -107,22 +116,33 @@ impl<'a, D: Disk> Redo<'a, D> {
         Ok(())
     }
 
-    /// Writes what is collected, cuts every log to its end, and reports.
-    pub(crate) async fn finish(&mut self, out: &mut JournalRecovery) -> Result<(), StorageError> {
+    /// Writes what is collected, cuts every log to its end, and brings the records up to date. Returns the bytes written.
+    pub(crate) async fn finish(
+        &mut self,
+        records: &mut BTreeMap<String, LogRecord>,
+    ) -> Result<u64, StorageError> {
         self.write_all().await?;
         for log in self.logs.values() {
-            if log.is_missing {
-                out.missing.push(log.name.clone());
-            } else if log.end.is_some() {
+            if !log.is_loose {
                 log.cut_files(self.disk).await?;
-                self.disk.sync_dir(&log.dir).await?;
-                out.logs.push((log.id, log.name.clone(), log.end_offset));
             }
+            let record = records
+                .entry(log.name.clone())
+                .or_insert_with(|| log.new_record());
+            log.update(record);
         }
-        out.bytes += self.written_bytes;
-        Ok(())
+        Ok(self.written_bytes)
     }
 
+    /// The logs that had data in the journal, and where they end.
+    pub(crate) fn ends(&self) -> Vec<(LogId, String, Offset)> {
+        let with_data = self.logs.values().filter(|log| log.end.is_some());
+        with_data
+            .map(|log| (log.id, log.name.clone(), log.end_offset))
+            .collect()
+    }
+
+    /// A frame that names a log. Its directory may not have been durable when the journal already was.
     async fn open(&mut self, key: (usize, Incarnation), payload: &[u8]) -> Result<(), StorageError> {
         let opened =
             OpenPayload::decode(payload).map_err(|invalid| damage(self.dir, 0, format!("{invalid:?}")))?;
@@ -130,11 +150,6 @@ impl<'a, D: Disk> Redo<'a, D> {
             return Ok(()); // each file names its logs again
         }
         let dir = self.dir.join(&opened.directory);
-        let is_missing = match self.disk.list(&dir).await {
-            Ok(_) => false,
-            Err(error) if error.is_not_found() => true,
-            Err(error) => return Err(error.into()),
-        };
         self.logs.insert(
             key,
             LogRedo {
@@ -143,9 +158,11 @@ impl<'a, D: Disk> Redo<'a, D> {
                 dir,
                 end: None,
                 end_offset: Offset::ZERO,
+                log_start: None,
                 collected: Vec::new(),
                 is_cut: false,
-                is_missing,
+                is_truncated: false,
+                is_loose: false,
             },
         );
         Ok(())
@@ -169,6 +186,36 @@ impl<'a, D: Disk> Redo<'a, D> {
 }
 
 impl LogRedo {
+    const fn new_record(&self) -> LogRecord {
+        LogRecord {
+            topic: self.id.topic.0,
+            partition: self.id.partition,
+            directory: String::new(),
+            log_start: 0,
+            durable_end: 0,
+            epochs: Vec::new(),
+            place: None,
+        }
+    }
+
+    /// What the frames say goes over what the checkpoint said, which is older. What was replayed is durable now.
+    fn update(&self, record: &mut LogRecord) {
+        record.directory.clone_from(&self.name);
+        if let Some(start) = self.log_start {
+            record.log_start = record.log_start.max(start.0);
+        }
+        if self.end.is_none() {
+            return;
+        }
+        if self.is_truncated {
+            record.durable_end = self.end_offset.0;
+            record.place.take_if(|place| place.offset > self.end_offset.0);
+        } else if !self.is_loose {
+            // Of a loose log the bytes between its frames may be lost: its segments tell.
+            record.durable_end = record.durable_end.max(self.end_offset.0);
+        }
+    }
+
     /// Whether the frame goes to another segment than the one before it. In the same segment it must follow directly.
     fn starts_anew(&self, header: &FrameHeader) -> Result<bool, StorageError> {
         let Some((segment, position)) = self.end else {
@@ -181,6 +228,10 @@ impl LogRedo {
             FrameKind::Extent => header.position <= position,
             _ => header.position + header.auxiliary == position,
         };
+        // A log that also wrote without frames may have a gap here, which its segment fills.
+        if header.is_loose && !reached && header.segment == segment && header.base_offset >= self.end_offset {
+            return Ok(true);
+        }
         if header.segment < segment || !reached || header.base_offset < self.end_offset {
             let expected = format!(
                 "a frame at byte {position} of segment {segment}, offset {}",
@@ -270,7 +321,8 @@ impl LogRedo {
         let (low, high) = (align_down(from), align_up(to));
         let size = file.size().await?;
         let before = read_window(&file, low, (from - low) as usize).await?;
-        if (before.len() as u64) < from - low {
+        let missing = (from - low) as usize - before.len();
+        if missing > 0 && !self.is_loose {
             return Err(damage(
                 &path,
                 size,
@@ -284,6 +336,7 @@ impl LogRedo {
         };
         let mut chunks = Chunks::<D>::new(disk, (high - low) as usize);
         chunks.put(&before);
+        chunks.put(&vec![0; missing]);
         chunks.put(&bytes);
         chunks.put(&behind);
         chunks.write(&file, low).await?;
@@ -333,7 +386,12 @@ async fn extent_crc<D: Disk>(
 async fn open_or_create<D: Disk>(disk: &D, path: &Path) -> Result<D::File, StorageError> {
     match disk.open(path, OpenMode::ReadWrite).await {
         Ok(file) => Ok(file),
-        Err(error) if error.is_not_found() => Ok(disk.open(path, OpenMode::CreateNew).await?),
+        Err(error) if error.is_not_found() => {
+            if let Some(parent) = path.parent() {
+                disk.create_dir(parent).await?;
+            }
+            Ok(disk.open(path, OpenMode::CreateNew).await?)
+        }
         Err(error) => Err(error.into()),
     }
 }

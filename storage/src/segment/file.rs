@@ -21,17 +21,14 @@ pub(crate) struct SegmentFile<D: Disk> {
 }
 
 impl<D: Disk> SegmentFile<D> {
-    /// Opens the file for reading and writing; `create` when it does not exist yet (the name is then made durable).
+    /// Opens the file for reading and writing; `create` when it does not exist yet. Its name is then not durable.
     pub(crate) async fn open(disk: &D, path: &Path, create: bool) -> Result<Self, DiskError> {
-        let file = if create {
-            let file = disk.open(path, OpenMode::CreateOrTruncate).await?;
-            if let Some(parent) = path.parent() {
-                disk.sync_dir(parent).await?;
-            }
-            file
+        let mode = if create {
+            OpenMode::CreateOrTruncate
         } else {
-            disk.open(path, OpenMode::ReadWrite).await?
+            OpenMode::ReadWrite
         };
+        let file = disk.open(path, mode).await?;
         let size = file.size().await?;
         Ok(Self {
             file,
@@ -71,9 +68,17 @@ impl<D: Disk> SegmentFile<D> {
 
     /// Cuts the file to its `size` true bytes and makes that durable.
     pub(crate) async fn cut(&self, size: u64) -> Result<(), DiskError> {
-        self.file.truncate(size).await?;
-        self.allocated.set(size);
-        self.step.set(STEP_BYTES_MIN);
+        self.shorten(size).await?;
         self.file.sync().await
+    }
+
+    /// Cuts the file to its `size` true bytes.
+    pub(crate) async fn shorten(&self, size: u64) -> Result<(), DiskError> {
+        if self.allocated.get() > size {
+            self.file.truncate(size).await?;
+            self.allocated.set(size);
+            self.step.set(STEP_BYTES_MIN);
+        }
+        Ok(())
     }
 }

@@ -25,6 +25,8 @@ pub(crate) struct Segment<D: Disk> {
     pub(crate) created_ms: i64,
     /// Whether its file exists.
     pub(crate) exists: bool,
+    /// Whether the file's name is durable, so that a synced write to it survives a power loss.
+    pub(crate) is_named: bool,
     /// The file, while it is being written or was read lately.
     pub(crate) file: Option<Rc<SegmentFile<D>>>,
     /// Producer state at its end, taken at the roll, until it is written.
@@ -47,6 +49,7 @@ impl<D: Disk> Segment<D> {
             first_timestamp: None,
             created_ms: now_ms,
             exists: false,
+            is_named: false,
             file: None,
             snapshot_at_roll: None,
             finished: false,

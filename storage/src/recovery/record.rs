@@ -1,0 +1,153 @@
+//! The checkpoints of a log directory: for each log, a place up to which everything is in the segments and synced, and
+//! what is needed to go on from there without reading what lies before. Each running shard writes its own when it
+//! recycles a journal file and at a clean stop; phase 1 of the next start merges them, and from then on only the merged
+//! one counts. Each start is a *run*; a shard's checkpoint and journal of a merged run are void.
+//!
+//! `.penstock/checkpoints/directory` and `.penstock/checkpoints/shard-<n>`, rkyv in an envelope
+//! ([`crate::checkpoint::envelope`]).
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use rkyv::{Archive, Deserialize, Serialize};
+
+use crate::checkpoint::envelope::{self, Checkpoint};
+use crate::disk::Disk;
+use crate::error::StorageError;
+use crate::layout::{checkpoint_dir, parse_journal_dir};
+use crate::segment::time_index::TimestampOffset;
+use crate::types::{LogId, Offset, TopicId};
+
+/// The logs of a directory, or of one shard in it.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+pub struct DirectoryRecord {
+    /// The run that wrote it, from 1.
+    pub run: u64,
+    /// In the order of their names.
+    pub logs: Vec<LogRecord>,
+}
+
+/// One log.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct LogRecord {
+    /// The topic's id.
+    pub topic: [u8; 16],
+    /// The partition.
+    pub partition: i32,
+    /// `<topic>-<partition>`.
+    pub directory: String,
+    /// The log start offset.
+    pub log_start: i64,
+    /// Everything below was durable when this was written: less in the segments is damage.
+    pub durable_end: i64,
+    /// Epoch and start offset, in order.
+    pub epochs: Vec<(i32, i64)>,
+    /// Where a scan may start.
+    pub place: Option<PlaceRecord>,
+}
+
+/// A batch boundary with everything before it in the segments and synced.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct PlaceRecord {
+    /// The offset of the next batch.
+    pub offset: i64,
+    /// Base offset of its segment.
+    pub segment: i64,
+    /// Its position there.
+    pub position: u32,
+    /// Entries of the segment's offset index that are on disk and belong before the place.
+    pub offset_entries: u32,
+    /// The same of its time index.
+    pub time_entries: u32,
+    /// The same of its transaction index.
+    pub txn_entries: u32,
+    /// The largest timestamp in the segment before the place, and the offset that has it.
+    pub largest: (i64, i64),
+    /// The largest timestamp of the segment's first batch.
+    pub first_timestamp: Option<i64>,
+    /// Producer state at the place, as a snapshot file.
+    pub producers: Vec<u8>,
+}
+
+impl Checkpoint for DirectoryRecord {
+    const MAGIC: [u8; 8] = *b"PNSTKCKP";
+    const VERSION: u32 = 1;
+}
+
+impl LogRecord {
+    /// The log.
+    #[must_use]
+    pub const fn id(&self) -> LogId {
+        LogId {
+            topic: TopicId(self.topic),
+            partition: self.partition,
+        }
+    }
+}
+
+impl PlaceRecord {
+    /// The largest timestamp before the place.
+    #[must_use]
+    pub const fn largest(&self) -> TimestampOffset {
+        TimestampOffset {
+            timestamp: self.largest.0,
+            offset: Offset(self.largest.1),
+        }
+    }
+}
+
+/// The merged checkpoint.
+#[must_use]
+pub fn directory_path(dir: &Path) -> PathBuf {
+    checkpoint_dir(dir).join("directory")
+}
+
+/// A shard's checkpoint.
+#[must_use]
+pub fn shard_path(dir: &Path, shard: u16) -> PathBuf {
+    checkpoint_dir(dir).join(format!("shard-{shard}"))
+}
+
+/// Reads the merged checkpoint; the default when there is none yet.
+///
+/// # Errors
+/// [`StorageError`] from the disk, or for a damaged file.
+pub async fn load_directory<D: Disk>(disk: &D, dir: &Path) -> Result<DirectoryRecord, StorageError> {
+    Ok(envelope::load(disk, &directory_path(dir))
+        .await?
+        .unwrap_or_default())
+}
+
+/// The merged checkpoint with those of shards that ran after it, and the paths of all shards' checkpoints.
+///
+/// # Errors
+/// [`StorageError`] from the disk, or for a damaged file.
+pub(crate) async fn load_all<D: Disk>(
+    disk: &D,
+    dir: &Path,
+) -> Result<(DirectoryRecord, BTreeMap<String, LogRecord>, Vec<PathBuf>), StorageError> {
+    let merged = load_directory(disk, dir).await?;
+    let mut logs: BTreeMap<String, LogRecord> = merged
+        .logs
+        .iter()
+        .map(|log| (log.directory.clone(), log.clone()))
+        .collect();
+    let entries = match disk.list(&checkpoint_dir(dir)).await {
+        Ok(entries) => entries,
+        Err(error) if error.is_not_found() => Vec::new(),
+        Err(error) => return Err(error.into()),
+    };
+    let mut paths = Vec::new();
+    for entry in entries.iter().filter(|entry| entry.name.starts_with("shard-")) {
+        let path = checkpoint_dir(dir).join(&entry.name);
+        // What was being written when the process ended has a temporary name, and goes with the rest.
+        if parse_journal_dir(&entry.name).is_some()
+            && let Some(shard) = envelope::load::<D, DirectoryRecord>(disk, &path).await?
+            && shard.run > merged.run
+        {
+            logs.extend(shard.logs.into_iter().map(|log| (log.directory.clone(), log)));
+        }
+        paths.push(path);
+    }
+    Ok((merged, logs, paths))
+}

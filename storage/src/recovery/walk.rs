@@ -1,0 +1,194 @@
+//! Reading segments at recovery: batch by batch with CRC checks, rebuilding indexes, epochs and producer state on the way;
+//! and the index files that make that unnecessary.
+
+use std::path::Path;
+
+use bytes::Bytes;
+
+use super::record::PlaceRecord;
+use super::scan::{ScanEnd, scan_segment};
+use crate::disk::{Disk, DiskFile, OpenMode};
+use crate::error::StorageError;
+use crate::log::batch::BatchHeader;
+use crate::log::read::read_window;
+use crate::log::{LogState, segment_path};
+use crate::segment::indexes::{IndexedBatch, SegmentIndexes};
+use crate::segment::offset_index::{OFFSET_ENTRY_BYTES, OffsetIndex};
+use crate::segment::state::Segment;
+use crate::segment::time_index::{TIME_ENTRY_BYTES, TimeIndex};
+use crate::segment::txn_index::{AbortedTxn, TXN_ENTRY_BYTES, TxnIndex};
+use crate::types::Offset;
+
+/// The largest index or snapshot file that is read, bytes.
+const SMALL_FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// Walks the batches of a segment from `place` (its beginning if none) to `limit`. Producers are replayed from
+/// `replay_from` on. The segment gets its indexes; its size is left to the caller.
+pub(super) async fn walk<D: Disk>(
+    disk: &D,
+    dir: &Path,
+    state: &mut LogState<D>,
+    segment: &mut Segment<D>,
+    limit: u32,
+    place: Option<(&PlaceRecord, SegmentIndexes)>,
+    replay: Replay,
+) -> Result<ScanEnd, StorageError> {
+    let file = disk
+        .open(&segment_path(dir, segment.base, "log"), OpenMode::Read)
+        .await?;
+    let (position, expected, mut indexes) = match place {
+        Some((place, indexes)) => {
+            segment.first_timestamp = place.first_timestamp;
+            (place.position, Offset(place.offset), indexes)
+        }
+        None => {
+            let empty = SegmentIndexes::new(segment.base, state.config.segment_index_bytes as usize);
+            (0, segment.base, empty)
+        }
+    };
+    // Epochs may be known whose batches are lost; the batches decide.
+    state.epochs_dirty |= state.epochs.truncate_from_end(expected);
+    let interval = state.config.index_interval_bytes;
+    let end = scan_segment(&file, position, expected, limit, |header, position, bytes| {
+        let entry = IndexedBatch {
+            last_offset: header.last_offset(),
+            position,
+            size: header.size,
+            max_timestamp: header.max_timestamp,
+        };
+        if indexes.append(entry, interval).is_err() {
+            tracing::warn!(dir = %dir.display(), offset = %header.base_offset, "index full while rebuilding");
+        }
+        segment.first_timestamp.get_or_insert(header.max_timestamp);
+        state.epochs_dirty |= state.epochs.assign(header.leader_epoch, header.base_offset);
+        replay_producers(state, &mut indexes, header, bytes, replay);
+    })
+    .await?;
+    file.close().await?;
+    segment.largest = indexes.largest_timestamp();
+    segment.indexes = Some(Box::new(indexes));
+    Ok(end)
+}
+
+/// From where producers are replayed, and the time it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Replay {
+    pub(super) from: Offset,
+    pub(super) now_ms: i64,
+}
+
+fn replay_producers<D: Disk>(
+    state: &mut LogState<D>,
+    indexes: &mut SegmentIndexes,
+    header: &BatchHeader,
+    bytes: &Bytes,
+    replay: Replay,
+) {
+    if header.base_offset < replay.from {
+        return;
+    }
+    let completed = state
+        .producers
+        .apply(&header.producer_facts(bytes), replay.now_ms);
+    if let Some(txn) = completed.filter(|txn| txn.aborted) {
+        let aborted = AbortedTxn {
+            producer_id: txn.producer_id,
+            first_offset: txn.first_offset,
+            last_offset: txn.last_offset,
+            last_stable_offset: txn.last_stable_offset,
+        };
+        if indexes.txn.append(aborted).is_err() {
+            tracing::warn!(offset = %txn.last_offset, "a transaction marker out of order");
+        }
+    }
+}
+
+/// The indexes of a closed segment of `size` bytes; `None` when a file is missing or wrong.
+pub(super) async fn load_indexes<D: Disk>(
+    disk: &D,
+    dir: &Path,
+    base: Offset,
+    bytes_max: usize,
+    size: u32,
+) -> Result<Option<SegmentIndexes>, StorageError> {
+    let Some(offset) = read_small(disk, &segment_path(dir, base, "index")).await? else {
+        return Ok(None);
+    };
+    let Some(time) = read_small(disk, &segment_path(dir, base, "timeindex")).await? else {
+        return Ok(None);
+    };
+    let txn = read_small(disk, &segment_path(dir, base, "txnindex")).await?;
+    let decoded = (
+        OffsetIndex::decode(base, bytes_max, &offset),
+        TimeIndex::decode(base, bytes_max, &time),
+        txn.map_or_else(|| Ok(TxnIndex::new(base)), |bytes| TxnIndex::decode(base, &bytes)),
+    );
+    let (Ok(offset), Ok(time), Ok(txn)) = decoded else {
+        return Ok(None);
+    };
+    if offset.last().is_some_and(|last| last.position >= size) {
+        return Ok(None);
+    }
+    let largest = time.last();
+    Ok(Some(SegmentIndexes::from_parts(offset, time, txn, largest)))
+}
+
+/// The part of an active segment's indexes that lies before `place`; `None` when the files do not have it.
+pub(super) async fn load_indexes_before<D: Disk>(
+    disk: &D,
+    dir: &Path,
+    place: &PlaceRecord,
+    bytes_max: usize,
+) -> Result<Option<SegmentIndexes>, StorageError> {
+    let base = Offset(place.segment);
+    let part = async |extension: &str, entries: u32, entry_bytes: usize| {
+        let bytes = if entries == 0 {
+            Some(Bytes::new())
+        } else {
+            read_small(disk, &segment_path(dir, base, extension)).await?
+        };
+        let wanted = entries as usize * entry_bytes;
+        Ok::<_, StorageError>(
+            bytes
+                .filter(|bytes| bytes.len() >= wanted)
+                .map(|bytes| bytes.slice(..wanted)),
+        )
+    };
+    let (Some(offset), Some(time), Some(txn)) = (
+        part("index", place.offset_entries, OFFSET_ENTRY_BYTES).await?,
+        part("timeindex", place.time_entries, TIME_ENTRY_BYTES).await?,
+        part("txnindex", place.txn_entries, TXN_ENTRY_BYTES).await?,
+    ) else {
+        return Ok(None);
+    };
+    let decoded = (
+        OffsetIndex::decode(base, bytes_max, &offset),
+        TimeIndex::decode(base, bytes_max, &time),
+        TxnIndex::decode(base, &txn),
+    );
+    let (Ok(offset), Ok(time), Ok(txn)) = decoded else {
+        return Ok(None);
+    };
+    let before = |offset: Option<Offset>| offset.is_none_or(|offset| offset.0 < place.offset);
+    let is_sane = before(offset.last().map(|last| last.offset))
+        && offset.last().is_none_or(|last| last.position < place.position)
+        && time.last().timestamp <= place.largest.0;
+    Ok(is_sane.then(|| SegmentIndexes::from_parts(offset, time, txn, place.largest())))
+}
+
+/// A whole small file; `None` when it is missing or absurdly large.
+pub(super) async fn read_small<D: Disk>(disk: &D, path: &Path) -> Result<Option<Bytes>, StorageError> {
+    let file = match disk.open(path, OpenMode::Read).await {
+        Ok(file) => file,
+        Err(error) if error.is_not_found() => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let size = file.size().await?;
+    let bytes = if size <= SMALL_FILE_BYTES_MAX {
+        Some(read_window(&file, 0, size as usize).await?)
+    } else {
+        None
+    };
+    file.close().await?;
+    Ok(bytes)
+}
