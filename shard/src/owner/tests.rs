@@ -1,3 +1,5 @@
+//! The owner as its shard drives it: appends, reads and look-ups against logs in memory.
+
 use std::cell::RefCell;
 
 use bytes::Bytes;
