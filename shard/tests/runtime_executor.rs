@@ -48,7 +48,10 @@ fn d1_a_shard_that_fell_asleep_on_runnable_tasks_is_woken() {
             break;
         }
     }
-    assert!(sleeps > 0, "no run fell asleep on its work, was woken and came to its end");
+    assert!(
+        sleeps > 0,
+        "no run fell asleep on its work, was woken and came to its end"
+    );
 }
 
 /// The counterpart of the test above: a ticker that does not come round. When no attempt hangs any more, the
