@@ -58,7 +58,8 @@ impl<D: Disk> Store<D> {
     }
 
     fn has_background_work(&self) -> bool {
-        !self.journal.has_ready()
+        // With all files in use and the oldest full one still in flight there is nothing to do but wait.
+        (!self.journal.has_ready() && self.journal.may_grow())
             || self.journal.oldest_full().is_some()
             || self.logs.borrow().has_dirty()
             || !self.doomed.borrow().is_empty()
