@@ -103,6 +103,15 @@ impl<R> ConnectionOrder<R> {
             "a request is answered once"
         );
         slot.state = SlotState::Answered(answer);
+        // What has no answer leaves at once: the writer may never look, and the next request waits for these slots.
+        while let Some(Slot {
+            state: SlotState::Answered(None),
+            ..
+        }) = self.slots.front()
+        {
+            self.slots.pop_front();
+            self.front += 1;
+        }
     }
 
     /// The next answer that may leave, in request order.
@@ -155,6 +164,16 @@ mod tests {
         assert_eq!(order.poll_answer(), Some(0));
         assert_eq!(order.poll_answer(), Some(2));
         assert_eq!(order.in_flight(), 0);
+    }
+
+    #[test]
+    fn after_produces_without_answers_the_next_request_starts_though_nobody_polls() {
+        let mut order: ConnectionOrder<()> = ConnectionOrder::default();
+        let slots: Vec<_> = (0..2).map(|_| order.start(Kind::Produce)).collect();
+        order.answer(slots[1], None);
+        assert!(!order.may_start(Kind::Exclusive));
+        order.answer(slots[0], None);
+        assert!(order.may_start(Kind::Exclusive));
     }
 
     #[test]
