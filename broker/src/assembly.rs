@@ -72,6 +72,34 @@ impl Gate {
     }
 }
 
+/// Keeps every shard's partitions in service until no shard has connections any more: their requests may be for any.
+#[derive(Debug)]
+pub struct LastCall {
+    still_serving: flume::Sender<()>,
+    nobody_serves: flume::Receiver<()>,
+}
+
+/// One for each shard of a node.
+#[must_use]
+pub fn last_calls(shards: u16) -> Vec<LastCall> {
+    let (still_serving, nobody_serves) = flume::bounded(1);
+    (0..shards)
+        .map(|_| LastCall {
+            still_serving: still_serving.clone(),
+            nobody_serves: nobody_serves.clone(),
+        })
+        .collect()
+}
+
+impl LastCall {
+    /// This shard has no connections any more; ends when none has.
+    pub async fn wait(self) {
+        drop(self.still_serving);
+        // Nothing is ever sent: the wait ends when the last sender is gone.
+        let _ = self.nobody_serves.recv_async().await;
+    }
+}
+
 /// One shard that runs.
 pub struct Shard<E: Env, L: LogsIo> {
     /// What its requests work with.
@@ -269,22 +297,34 @@ impl Controller {
     }
 }
 
+/// Ends a shard whose connections have ended: the controller, then the store, then the mark that says the stop was clean.
+///
+/// # Errors
+/// [`Failure`] when the controller had failed, or from storage; the next start recovers then.
+pub async fn close<D: Disk>(
+    disk: &D,
+    store: &Store<D>,
+    controller: Option<Controller>,
+) -> Result<(), Failure> {
+    let mark = match controller {
+        Some(controller) => Some(controller.stop().await?),
+        None => None,
+    };
+    store.close().await.map_err(|e| storage_failed(&e))?;
+    if let Some((path, broker_epoch)) = mark {
+        clean_shutdown::save(disk, &path, broker_epoch)
+            .await
+            .map_err(|e: DiskError| Failure::new(Status::Io, e.to_string()))?;
+    }
+    Ok(())
+}
+
 /// The metadata log is small, and every entry is synced before it counts.
 fn metadata_log_config() -> LogConfig {
     LogConfig {
         segment_bytes: 64 << 20,
         ..LogConfig::default()
     }
-}
-
-/// Starts the background work of a shard's store.
-pub fn start_housekeeping<E: Env, D: Disk>(env: &E, store: Rc<Store<D>>) {
-    let background = env.clone();
-    env.spawn_background(async move {
-        while store.housekeeping().await.is_ok() {
-            background.yield_to_reactor().await;
-        }
-    });
 }
 
 /// Serves the connections that `accept` gives, each with the name of its listener, until the broker stops or there are no

@@ -79,7 +79,7 @@ pub fn run(settings: Settings, stop: &flume::Receiver<StopSignal>) -> Result<(),
         .into_iter()
         .zip(shard_doors)
         .zip(gates)
-        .zip(shard::last_calls(shards))
+        .zip(crate::assembly::last_calls(shards))
         .map(|(((mailbox, door), gate), last_call)| ShardInput {
             last_call,
             mailbox,

@@ -9,13 +9,11 @@ use shard::router::ShardMessage;
 use shard::runtime::executor::RuntimeEnv;
 use shard::runtime::mailbox::Mailbox;
 use shard::runtime::net::{Door, Net};
-use storage::checkpoint::clean_shutdown;
-use storage::disk::DiskError;
 use storage::disk::direct::DirectDisk;
 use storage::store::StoreOptions;
 
 use crate::assembly::{
-    self, Gate, open_store, serve_connections, start_controller, start_housekeeping, storage_failed,
+    self, Gate, LastCall, open_store, serve_connections, start_controller, storage_failed,
 };
 use crate::config::settings::Settings;
 use crate::control::CONTROLLER_SHARD;
@@ -33,32 +31,6 @@ pub(super) struct ShardInput {
     pub(super) memory: ShardMemory,
     pub(super) last_call: LastCall,
     pub(super) report: flume::Sender<Report>,
-}
-
-/// Keeps every shard's partitions in service until no shard has connections any more: their requests may be for any.
-pub(super) struct LastCall {
-    still_serving: flume::Sender<()>,
-    nobody_serves: flume::Receiver<()>,
-}
-
-/// One for each shard of a node.
-pub(super) fn last_calls(shards: u16) -> Vec<LastCall> {
-    let (still_serving, nobody_serves) = flume::bounded(1);
-    (0..shards)
-        .map(|_| LastCall {
-            still_serving: still_serving.clone(),
-            nobody_serves: nobody_serves.clone(),
-        })
-        .collect()
-}
-
-impl LastCall {
-    /// This shard has no connections any more; ends when none has.
-    async fn wait(self) {
-        drop(self.still_serving);
-        // Nothing is ever sent: the wait ends when the last sender is gone.
-        let _ = self.nobody_serves.recv_async().await;
-    }
 }
 
 /// What a shard tells the main thread.
@@ -103,7 +75,6 @@ async fn live(env: RuntimeEnv, input: ShardInput) -> Result<(), Failure> {
     let shard = assembly::start(&env, mailbox, settings, memory.limits, &logs, move |error| {
         let _ = failed.send(Report::Failed(storage_failed(&error)));
     });
-    start_housekeeping(&env, store.clone());
     let mut controller = None;
     if env.shard() == CONTROLLER_SHARD {
         let failed = report.clone();
@@ -126,15 +97,5 @@ async fn live(env: RuntimeEnv, input: ShardInput) -> Result<(), Failure> {
     })
     .await;
     last_call.wait().await;
-    let mark = match controller {
-        Some(controller) => Some(controller.stop().await?),
-        None => None,
-    };
-    store.close().await.map_err(|e| storage_failed(&e))?;
-    if let Some((path, broker_epoch)) = mark {
-        clean_shutdown::save(&disk, &path, broker_epoch)
-            .await
-            .map_err(|e: DiskError| Failure::new(Status::Io, e.to_string()))?;
-    }
-    Ok(())
+    assembly::close(&disk, &store, controller).await
 }
