@@ -11,3 +11,4 @@ pub mod kill;
 pub mod process;
 pub mod resources;
 pub mod roundtrip;
+pub mod sim;

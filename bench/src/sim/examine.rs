@@ -1,0 +1,102 @@
+//! What a crash at this moment would leave: a copy of the disk goes through the crash, the journals are recovered and the logs
+//! opened as a start of the broker does, and every record is read. Nothing of the running simulation is touched.
+
+use std::path::Path;
+
+use protocol::compression::CodecContexts;
+use storage::disk::Disk;
+use storage::disk::sim::SimDisk;
+use storage::log::config::LogConfig;
+use storage::recovery::recover_journals;
+use storage::sim_executor::SimExecutor;
+use storage::store::{ReadOutcome, Store};
+use storage::types::{LogId, Offset, TopicId};
+
+use super::knobs::Knobs;
+use super::node::{DATA, topic_name};
+use super::record::{ReadRecord, read};
+
+/// A read of the checker, bytes.
+const READ_BYTES: usize = 256 << 10;
+
+/// The records of every partition of the run after one outcome of a crash.
+///
+/// # Errors
+/// A sentence when the disk cannot be recovered or read.
+pub fn outcome(
+    disk: &SimDisk,
+    seed: u64,
+    killed: bool,
+    knobs: &Knobs,
+) -> Result<Vec<Vec<ReadRecord>>, String> {
+    let executor = SimExecutor::new(seed);
+    let handle = executor.handle();
+    let copy = disk.fork(&handle, seed);
+    let disk = if killed {
+        copy.restart_after_kill(&handle)
+    } else {
+        copy.restart(&handle)
+    };
+    let read = executor.run_until(read_all(disk, knobs));
+    read.unwrap_or_else(|| Err("recovery stands still".to_owned()))
+}
+
+async fn read_all(disk: SimDisk, knobs: &Knobs) -> Result<Vec<Vec<ReadRecord>>, String> {
+    let dir = Path::new(DATA);
+    disk.create_dir(dir).await.map_err(|error| error.to_string())?;
+    recover_journals(&disk, dir, |_, _| {})
+        .await
+        .map_err(|error| error.to_string())?;
+    let store = Store::open(disk, dir, 0, knobs.storage.options)
+        .await
+        .map_err(|error| error.to_string())?;
+    let config = LogConfig {
+        segment_bytes: u32::try_from(knobs.storage.segment_bytes).expect("a size"),
+        index_interval_bytes: u32::try_from(knobs.storage.index_interval_bytes).expect("a size"),
+        ..LogConfig::default()
+    };
+    let mut logs = Vec::new();
+    for (topic, count) in knobs.topics.iter().enumerate() {
+        for partition in 0..*count {
+            let id = LogId {
+                topic: TopicId([u8::try_from(topic).expect("few topics") + 1; 16]),
+                partition,
+            };
+            let name = topic_name(topic);
+            let records = read_log(&store, id, &name, config.clone()).await;
+            logs.push(records.map_err(|what| format!("{name}-{partition}: {what}"))?);
+        }
+    }
+    Ok(logs)
+}
+
+async fn read_log(
+    store: &Store<SimDisk>,
+    id: LogId,
+    topic: &str,
+    config: LogConfig,
+) -> Result<Vec<ReadRecord>, String> {
+    let log = store
+        .open_log(id, topic, config, super::env::EPOCH_MS)
+        .await
+        .map_err(|error| error.to_string())?;
+    let ends = store.offsets(log).ok_or("the log is not open")?;
+    let mut contexts = CodecContexts::default();
+    let mut records = Vec::new();
+    let mut at = ends.log_start;
+    while at < ends.log_end {
+        let pieces = match store.read(log, at, READ_BYTES, ends.log_end, true) {
+            ReadOutcome::Cached(pieces) => pieces,
+            ReadOutcome::Cold(plan) => store.read_cold(plan).await.map_err(|error| error.to_string())?,
+            other => return Err(format!("reading at {at} of {}: {other:?}", ends.log_end)),
+        };
+        let found = read(&pieces.concat(), &mut contexts)?;
+        let end = Offset(found.end.unwrap_or(at.0));
+        if end <= at {
+            return Err(format!("nothing at {at} below {}", ends.log_end));
+        }
+        records.extend(found.records.into_iter().filter(|record| record.offset >= at.0));
+        at = end;
+    }
+    Ok(records)
+}

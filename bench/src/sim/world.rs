@@ -1,0 +1,449 @@
+//! One seed from start to end: the broker runs, crashes and runs again while its clients go on, then a last run without faults
+//! in which everything has to come to rest; after each crash several outcomes of it are looked at.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures_lite::future::or;
+use storage::disk::sim::SimDisk;
+use storage::sim_executor::{SimExecutor, SimHandle};
+use storage::sim_rng::SimRng;
+
+use super::admin::Admin;
+use super::canary::Canary;
+use super::client::Surroundings;
+use super::consumer::Consumer;
+use super::examine;
+use super::knobs::{ConsumerKnobs, End, Knobs};
+use super::logging;
+use super::net::SimNet;
+use super::node::{Node, NodeInput, STOP_MAX, topic_name};
+use super::oracle::{Oracle, Totals};
+use super::producer::Producer;
+use super::trace::Trace;
+use super::vandal::Vandal;
+
+/// The broker serves within this time of its start.
+const READY_MAX: Duration = Duration::from_secs(60);
+
+/// Without faults, the workload is done within this time (J5).
+const WORKLOAD_MAX: Duration = Duration::from_secs(600);
+
+/// Without clients, nothing waits any more after this time.
+const REST_MAX: Duration = Duration::from_secs(5);
+
+/// What a simulation came to.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The first violation, if any.
+    pub violation: Option<String>,
+    /// The hash over all events.
+    pub hash: u64,
+    /// Events.
+    pub events: u64,
+    /// The last events.
+    pub tail: Vec<String>,
+    /// Records.
+    pub totals: Totals,
+    /// Crashes gone through, clean stops not counted.
+    pub crashes: u64,
+    /// Outcomes of crashes that were examined.
+    pub outcomes: u64,
+    /// Batches that were answered as duplicates.
+    pub duplicates: u64,
+    /// Mutations of the disk in each run of the broker.
+    pub mutations: Vec<u64>,
+    /// Virtual time, seconds.
+    pub seconds: f64,
+}
+
+/// How a simulation is carried out, beside its seed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// A planted bug.
+    pub canary: Option<Canary>,
+    /// Keep the whole trace.
+    pub verbose: bool,
+}
+
+/// Runs a simulation with these decisions.
+#[must_use]
+pub fn run(knobs: &Knobs, options: Options) -> Report {
+    let executor = SimExecutor::new(knobs.seed);
+    let clock = executor.handle();
+    let trace = Rc::new(Trace::new(clock.clone(), options.verbose));
+    let world = World::new(knobs, options, &executor, trace.clone());
+    let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        logging::into_trace(&trace, || executor.run_until(or(world.live(), trace.violated())))
+    }));
+    match ended {
+        Ok(Some(())) => {}
+        Ok(None) => trace.violation(format_args!(
+            "nothing can go on: no task is ready and no timer is set"
+        )),
+        Err(panic) => {
+            let what = panic
+                .downcast_ref::<String>()
+                .map(String::as_str)
+                .or_else(|| panic.downcast_ref::<&str>().copied());
+            trace.violation(format_args!("panic: {}", what.unwrap_or("?")));
+        }
+    }
+    Report {
+        violation: trace.first_violation(),
+        hash: trace.hash(),
+        events: trace.events(),
+        tail: trace.tail(),
+        totals: world.oracle.totals(),
+        crashes: world.crashes.get(),
+        outcomes: world.outcomes.get(),
+        duplicates: world.duplicates.get(),
+        mutations: world.mutations.take(),
+        seconds: clock.now().as_secs_f64(),
+    }
+}
+
+struct World<'a> {
+    knobs: &'a Knobs,
+    canary: Option<Canary>,
+    executor: &'a SimExecutor,
+    trace: Rc<Trace>,
+    oracle: Oracle,
+    net: SimNet,
+    around: Surroundings,
+    crashes: Cell<u64>,
+    outcomes: Cell<u64>,
+    duplicates: Cell<u64>,
+    mutations: Cell<Vec<u64>>,
+}
+
+/// Why a run of the broker is over.
+enum Ended {
+    Crashed,
+    Failed(String),
+    Time,
+    Done,
+}
+
+impl<'a> World<'a> {
+    fn new(knobs: &'a Knobs, options: Options, executor: &'a SimExecutor, trace: Rc<Trace>) -> Self {
+        let names = knobs.topics.iter().enumerate().flat_map(|(topic, count)| {
+            (0..*count).map(move |index| format!("{}-{index}", topic_name(topic)))
+        });
+        let clock = executor.handle();
+        let oracle = Oracle::new(trace.clone(), names);
+        let net = SimNet::new(clock.clone(), knobs.net.clone(), knobs.seed);
+        let topics = knobs.topics.clone();
+        let around = Surroundings::new(clock, net.clone(), oracle.clone(), trace.clone(), topics);
+        Self {
+            knobs,
+            canary: options.canary,
+            executor,
+            trace,
+            oracle,
+            net,
+            around,
+            crashes: Cell::new(0),
+            outcomes: Cell::new(0),
+            duplicates: Cell::new(0),
+            mutations: Cell::default(),
+        }
+    }
+
+    async fn live(&self) {
+        self.trace.event(format_args!("{:?}", self.knobs));
+        let clients = self.start_clients();
+        let mut process = self.executor.new_process();
+        let mut config = self.knobs.storage.disk.clone();
+        config.lie_about_sync = self.canary == Some(Canary::LyingSync);
+        let mut disk = SimDisk::new(&process, config);
+        disk.record_trace();
+        for (run, end) in (0u32..).zip(&self.knobs.ends) {
+            disk = self.run_with_fault(run, *end, &process, disk).await;
+            process = self.executor.new_process();
+            disk = disk.for_process(&process);
+            self.executor.handle().sleep(Duration::from_millis(5)).await;
+        }
+        self.run_to_rest(clients, &process, &disk).await;
+    }
+
+    /// The clients that go on through all runs. What is given back ends when the producers are done.
+    fn start_clients(&self) -> Vec<storage::sim_executor::SimTask<()>> {
+        let seed = self.knobs.seed;
+        for (number, knobs) in self.knobs.consumers.iter().enumerate() {
+            let consumer = Consumer::new(&self.around, knobs, &format!("consumer{number}"), seed);
+            self.executor.spawn(consumer.run());
+        }
+        for _ in 0..self.knobs.vandals {
+            self.executor.spawn(Vandal::new(&self.around, seed).run());
+        }
+        if self.knobs.admin {
+            self.executor.spawn(Admin::new(&self.around, seed).run());
+        }
+        if let Some(every) = self.knobs.net.cut_every {
+            self.executor.spawn(cut_now_and_then(
+                self.around.clone(),
+                self.net.clone(),
+                every,
+                seed,
+            ));
+        }
+        let producer = |knobs| {
+            self.executor
+                .spawn(Producer::new(&self.around, knobs, seed).run())
+        };
+        self.knobs.producers.iter().map(producer).collect()
+    }
+
+    /// A run of the broker that ends as `end` says. Gives the disk as the next run finds it, for a process to be named.
+    async fn run_with_fault(&self, run: u32, end: End, process: &SimHandle, disk: SimDisk) -> SimDisk {
+        self.trace.event(format_args!(
+            "run {run}: {} shards, then {end:?}",
+            self.knobs.shards[run as usize]
+        ));
+        if let End::PowerLoss { at_mutation } | End::Kill { at_mutation } = end {
+            disk.crash_after(at_mutation);
+        }
+        let node = self.start(run, process, &disk);
+        let ended = or(self.serve(&node, run, end), async {
+            disk.crashed().await;
+            Ended::Crashed
+        });
+        let ended = or(ended, async { Ended::Failed(node.failed().await) }).await;
+        if let Ended::Failed(reason) = &ended {
+            self.trace
+                .violation(format_args!("run {run}: the broker fails: {reason}"));
+        }
+        self.around.end_run();
+        if let (Ended::Time, End::Stop(_)) = (&ended, end) {
+            self.stop(&node, run).await;
+        } else {
+            self.crashes.set(self.crashes.get() + 1);
+        }
+        self.note(&node, &disk);
+        self.look_at_outcomes(&disk);
+        let killed = matches!(end, End::Kill { .. } | End::KillAfter(_));
+        self.executor.kill(process);
+        drop(node);
+        self.check_disk(&disk);
+        if killed {
+            self.net.close();
+        } else {
+            self.net.cut_all();
+        }
+        let next = self.executor.handle();
+        if killed {
+            disk.restart_after_kill(&next)
+        } else {
+            disk.restart(&next)
+        }
+    }
+
+    /// The last run: everything is done, read back, and comes to rest.
+    async fn run_to_rest(
+        &self,
+        clients: Vec<storage::sim_executor::SimTask<()>>,
+        process: &SimHandle,
+        disk: &SimDisk,
+    ) {
+        let run = u32::try_from(self.knobs.ends.len()).expect("few runs");
+        self.trace.event(format_args!(
+            "run {run}: {} shards, to the end",
+            self.knobs.shards[run as usize]
+        ));
+        let node = self.start(run, process, disk);
+        let done = async {
+            self.serve_until_ready(&node, run).await;
+            self.check_everything(run).await;
+            for client in clients {
+                client.await;
+            }
+            self.check_everything(run).await;
+            Ended::Done
+        };
+        let failed = async { Ended::Failed(node.failed().await) };
+        let late = async {
+            self.executor.sleep(WORKLOAD_MAX).await;
+            Ended::Time
+        };
+        match or(or(done, failed), late).await {
+            Ended::Done => {}
+            Ended::Failed(reason) => {
+                return self
+                    .trace
+                    .violation(format_args!("run {run}: the broker fails: {reason}"));
+            }
+            _ => {
+                let what =
+                    format_args!("run {run}: clients are not done after {WORKLOAD_MAX:?} without faults");
+                return self.trace.violation(what);
+            }
+        }
+        self.around.finish();
+        self.executor.sleep(REST_MAX).await;
+        let links = self.net.describe();
+        if let Some(leftovers) = node.leftovers() {
+            self.trace
+                .violation(format_args!("nobody is connected, and yet: {leftovers}; {links}"));
+        } else if !links.is_empty() {
+            self.trace
+                .violation(format_args!("nobody is connected, and yet: {links}"));
+        }
+        self.around.end_run();
+        self.stop(&node, run).await;
+        self.note(&node, disk);
+        self.look_at_outcomes(disk);
+        self.check_disk(disk);
+    }
+
+    fn start(&self, run: u32, process: &SimHandle, disk: &SimDisk) -> Node {
+        Node::start(&NodeInput {
+            process: process.clone(),
+            disk: disk.clone(),
+            net: self.net.clone(),
+            knobs: self.knobs,
+            run,
+            canary: self.canary,
+        })
+    }
+
+    async fn serve_until_ready(&self, node: &Node, run: u32) {
+        let ready = async {
+            node.ready().await;
+            if let Err(reason) = node.create_topics(&self.knobs.topics).await {
+                self.trace
+                    .violation(format_args!("run {run}: topics cannot be created: {reason}"));
+            }
+        };
+        let late = async {
+            self.executor.sleep(READY_MAX).await;
+            self.trace
+                .violation(format_args!("run {run}: not ready after {READY_MAX:?}"));
+        };
+        or(ready, late).await;
+        let offline = node.offline_partitions();
+        if offline > 0 {
+            self.trace
+                .violation(format_args!("run {run}: {offline} partitions are offline"));
+        }
+        self.trace.event(format_args!("run {run}: ready"));
+        self.around.begin_run(run);
+        self.net.listen(node.shards());
+    }
+
+    async fn serve(&self, node: &Node, run: u32, end: End) -> Ended {
+        self.serve_until_ready(node, run).await;
+        match end {
+            End::PowerLoss { .. } | End::Kill { .. } => {
+                // The crash comes with the disk's work; with clients that have nothing more to do, it may not.
+                self.check_everything(run).await;
+                self.executor.sleep(Duration::from_secs(30)).await;
+            }
+            End::KillAfter(after) | End::Stop(after) => self.executor.sleep(after).await,
+        }
+        Ended::Time
+    }
+
+    async fn stop(&self, node: &Node, run: u32) {
+        self.net.close();
+        let stopped = async {
+            node.stop().await;
+            true
+        };
+        let late = async {
+            self.executor.sleep(STOP_MAX).await;
+            false
+        };
+        let failed = async {
+            let reason = node.failed().await;
+            self.trace
+                .violation(format_args!("run {run}: the stop fails: {reason}"));
+            true
+        };
+        if !or(or(stopped, failed), late).await {
+            self.trace
+                .violation(format_args!("run {run}: not stopped after {STOP_MAX:?}"));
+        }
+        self.trace.event(format_args!("run {run}: stopped"));
+    }
+
+    /// Reads all partitions back through the broker and holds them against the model.
+    async fn check_everything(&self, run: u32) {
+        let partitions = self.oracle.partitions();
+        let reader = ConsumerKnobs {
+            version: 12,
+            session: false,
+            wait_ms: 0,
+            bytes_min: 0,
+            bytes_max: 1 << 20,
+            partition_bytes_max: 256 << 10,
+            isolation: 0,
+            pause: Duration::ZERO,
+        };
+        let floors: Vec<i64> = (0..partitions).map(|p| self.oracle.mark_floor(p)).collect();
+        let consumer = Consumer::new(&self.around, &reader, "reader", self.knobs.seed);
+        let Some(logs) = consumer.read_all(&floors).await else {
+            return self
+                .trace
+                .violation(format_args!("run {run}: the log cannot be read back"));
+        };
+        for ((number, records), floor) in (0..).zip(&logs).zip(floors) {
+            self.oracle
+                .check_log(number, records, floor, &format!("run {run}, read back"));
+        }
+        self.trace.event(format_args!("run {run}: read back"));
+    }
+
+    /// Several outcomes of a crash at this moment, by power loss and by kill.
+    fn look_at_outcomes(&self, disk: &SimDisk) {
+        let mut rng = SimRng::new(self.knobs.seed ^ self.crashes.get().rotate_left(40), "outcomes");
+        for number in 0..self.knobs.storage.outcomes {
+            let killed = number % 2 == 1;
+            let seed = rng.next_u64();
+            self.outcomes.set(self.outcomes.get() + 1);
+            let found = examine::outcome(disk, seed, killed, self.knobs);
+            let kind = if killed { "kill" } else { "power loss" };
+            match found {
+                Ok(logs) => {
+                    for (number, records) in (0..).zip(&logs) {
+                        let floor = self.oracle.mark_floor(number);
+                        let whence = format!("outcome {seed:#x} of a {kind} here");
+                        self.oracle.check_log(number, records, floor, &whence);
+                    }
+                }
+                Err(what) => self
+                    .trace
+                    .violation(format_args!("outcome {seed:#x} of a {kind} here: {what}")),
+            }
+        }
+    }
+
+    fn check_disk(&self, disk: &SimDisk) {
+        let abandoned = disk.abandoned_operations();
+        if abandoned > 0 {
+            self.trace
+                .violation(format_args!("{abandoned} disk operations were abandoned"));
+        }
+    }
+
+    fn note(&self, node: &Node, disk: &SimDisk) {
+        self.duplicates.set(self.duplicates.get() + node.duplicates());
+        let mut mutations = self.mutations.take();
+        mutations.push(disk.mutations());
+        self.mutations.set(mutations);
+        for operation in disk.take_trace() {
+            self.trace.mix(format!("{operation:?}").as_bytes());
+        }
+    }
+}
+
+async fn cut_now_and_then(around: Surroundings, net: SimNet, every: Duration, seed: u64) {
+    let mut rng = SimRng::new(seed, "cuts");
+    while !around.is_over() {
+        around.pause(&mut rng, every * 2).await;
+        if net.cut_one() {
+            around.trace().event(format_args!("a connection is cut"));
+        }
+    }
+}
