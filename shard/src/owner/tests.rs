@@ -1,3 +1,5 @@
+//! The owner against a list of batches: what is answered when, and what a reader sees.
+
 //! The owner as its shard drives it: appends, reads and look-ups against logs in memory.
 
 use std::cell::RefCell;
