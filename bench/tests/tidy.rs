@@ -18,8 +18,12 @@ const LAYERS: [(&str, &[&str]); 5] = [
     ("bench", &["protocol", "storage", "shard", "broker"]),
 ];
 
-/// The only places that call glommio: the direct-I/O disk and the executor's own folder.
-const GLOMMIO_PLACES: [&str; 2] = ["storage/src/disk/direct", "shard/src/runtime/"];
+/// The only places that call glommio: the direct-I/O disk, the executor's own folder, and measuring programs that are no part of the broker.
+const GLOMMIO_PLACES: [&str; 3] = [
+    "storage/src/disk/direct.rs",
+    "shard/src/runtime/",
+    "storage/examples/",
+];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -294,7 +298,7 @@ fn no_trailing_spaces_and_a_newline_at_the_end() {
 /// Captured bytes and fixtures happen to be readable text sometimes; nobody writes them by hand.
 fn is_data(name: &str) -> bool {
     name.split('/')
-        .any(|part| matches!(part, "corpus" | "fixtures" | "captures"))
+        .any(|part| matches!(part, "corpus" | "fixtures" | "captures" | "conformance"))
         || [".bin", ".log", ".index", ".timeindex"]
             .iter()
             .any(|end| name.ends_with(end))
