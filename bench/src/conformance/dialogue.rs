@@ -99,6 +99,11 @@ impl<'t> Dialogue<'t> {
         Str::from(format!("{}-{short}{}", self.prefix, self.ending))
     }
 
+    /// A time in milliseconds as transcripts show it.
+    pub fn time(&self, ms: i64) -> String {
+        self.masks.time(ms)
+    }
+
     /// Writes a line of the case's own.
     pub fn note(&mut self, text: &str) {
         let text = self.masks.text(text);

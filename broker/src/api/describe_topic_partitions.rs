@@ -24,7 +24,7 @@ pub async fn handle<E: Env>(
     let settings = &context.broker.settings;
     let layers = view.image.configs.layers(settings.node_id, &settings.fixed);
     let limit = layers.integer("max.request.partition.size.limit", 2000);
-    let limit = i64::from(request.response_partition_limit).clamp(0, limit);
+    let limit = i64::from(request.response_partition_limit).min(limit).max(1);
     let mut left = usize::try_from(limit).unwrap_or(0);
     let mut response = DescribeTopicPartitionsResponse::default();
     let start = request.cursor.as_ref();

@@ -4,8 +4,12 @@ mod batches;
 mod connections;
 mod fetch;
 mod idempotence;
+mod metadata;
+mod offsets;
 mod produce;
+mod sessions;
 mod stored;
+mod topics;
 mod versions;
 mod waits;
 
@@ -22,6 +26,10 @@ pub fn cases() -> Vec<Case> {
         idempotence::CASES,
         fetch::CASES,
         waits::CASES,
+        sessions::CASES,
+        offsets::CASES,
+        metadata::CASES,
+        topics::CASES,
     ]
     .concat()
 }
