@@ -20,7 +20,7 @@ const LAYERS: [(&str, &[&str]); 5] = [
 
 /// The only places that call glommio: the direct-I/O disk, the executor's own folder, and measuring programs that are no part of the broker.
 const GLOMMIO_PLACES: [&str; 3] = [
-    "storage/src/disk/direct.rs",
+    "storage/src/disk/direct",
     "shard/src/runtime/",
     "storage/examples/",
 ];
