@@ -173,7 +173,7 @@ impl Knobs {
             producers,
             consumers,
             vandals: if small { 0 } else { number(&mut rng, 0, 2) },
-            admin: rng.coin(),
+            admin: rng.coin() && !small,
             fixed: fixed(seed),
             probe_ppm: if rng.coin() { 20_000 } else { 0 },
         }
