@@ -1,6 +1,7 @@
 //! The cases, one file per area.
 
 mod batches;
+mod configs;
 mod connections;
 mod fetch;
 mod idempotence;
@@ -30,6 +31,7 @@ pub fn cases() -> Vec<Case> {
         offsets::CASES,
         metadata::CASES,
         topics::CASES,
+        configs::CASES,
     ]
     .concat()
 }

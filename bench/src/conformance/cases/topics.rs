@@ -34,7 +34,7 @@ pub(super) const CASES: &[Case] = &[
     Case::new("AD-5 deletion is off", no_deletion).on(&NO_DELETION),
     Case::new("AD-6 more partitions (BR-097)", partitions).differs("more partitions than one request may make is POLICY_VIOLATION as in CreateTopics; Kafka fails inside with UNKNOWN_SERVER_ERROR"),
     Case::new("AD-7 records deleted (BR-084)", records),
-    Case::new("AD-7 deleted records stay deleted after kill -9 (BR-084)", records_after_kill).on(&RESTARTS),
+    Case::new("AD-7 deleted records stay deleted after kill -9 (BR-084)", records_after_kill).on(&RESTARTS).differs("the new log start is durable before DeleteRecords answers; Kafka, killed within a minute of it, falls back"),
     Case::new("BR-026 a created topic can be used at once", usable_at_once),
     Case::new("BR-085 the topics that Kafka Streams makes", streams),
 ];
