@@ -1,5 +1,6 @@
 //! What measures and tries the broker from outside: starters for it and for Apache Kafka, the client matrix, kill tests, hostile
 //! input and the side-by-side comparison. The broker does not need this crate.
+#![allow(unreachable_pub)] // a library for its own binaries and tests only
 
 pub mod clients;
 pub mod compare;

@@ -184,9 +184,10 @@ impl<D: Disk> Store<D> {
     /// Makes the names of new files durable, so that commits may write to them directly.
     pub(crate) async fn name_files(&self) -> Result<(), StorageError> {
         let slots = std::mem::take(&mut *self.unnamed.borrow_mut());
-        let all = self.logs.borrow();
-        let logs: Vec<Rc<Log<D>>> = slots.iter().filter_map(|slot| all.get(*slot)).collect();
-        drop(all);
+        let logs: Vec<Rc<Log<D>>> = {
+            let all = self.logs.borrow();
+            slots.iter().filter_map(|slot| all.get(*slot)).collect()
+        };
         let existing: Vec<Vec<Offset>> = logs
             .iter()
             .map(|log| {

@@ -210,6 +210,7 @@ fn note_durable(durable: &Durable, logs: &[LogRef], model: &Model) {
 }
 
 /// Compares a recovered log with what was sent, and forgets what the crash took.
+#[allow(clippy::too_many_lines, reason = "one invariant after the other")]
 async fn check(store: &Store<SimDisk>, log: LogRef, mut sent: Sent, number: u8) -> Sent {
     let offsets = store.offsets(log).expect("open");
     assert_eq!(offsets.log_end, offsets.durable_end);

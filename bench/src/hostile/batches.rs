@@ -29,7 +29,6 @@ fn batch(name: &str, change: impl FnOnce(&mut Batch)) -> Input {
     input(name, &one.bytes())
 }
 
-#[allow(clippy::too_many_lines)] // a table
 #[allow(clippy::too_many_lines, reason = "a table")]
 fn headers() -> Vec<Input> {
     let acks_7 = Bytes::default()

@@ -122,7 +122,6 @@ fn headers() -> Vec<Input> {
     ]
 }
 
-#[allow(clippy::too_many_lines)] // a table
 #[allow(clippy::too_many_lines, reason = "a table")]
 fn claims() -> Vec<Input> {
     let huge = i32::MAX;

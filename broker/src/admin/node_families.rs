@@ -145,6 +145,7 @@ fn traffic(text: &mut Exposition, requests: &Snapshot, shards: &[ShardSnapshot])
     );
 }
 
+#[allow(clippy::too_many_lines, reason = "a table")]
 fn storage(text: &mut Exposition, requests: &Snapshot, shards: &[ShardSnapshot]) {
     type Of = fn(&ShardSnapshot) -> u64;
     let counters: [(&str, &str, Of); 9] = [

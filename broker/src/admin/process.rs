@@ -5,6 +5,7 @@ use std::fs;
 use super::exposition::{Exposition, Kind};
 
 /// Writes the `process_*` families that Prometheus clients have in common, and the bytes this process moved.
+#[allow(clippy::too_many_lines, reason = "a table")]
 pub(super) fn write(text: &mut Exposition) {
     // The kernel counts in USER_HZ, which is 100 in its interface whatever it ticks at.
     const TICKS_PER_SECOND: f64 = 100.0;

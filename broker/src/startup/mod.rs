@@ -36,6 +36,10 @@ const STOP_MAX: Duration = Duration::from_secs(10);
 ///
 /// # Errors
 /// [`Failure`] with the exit status and a sentence.
+#[allow(
+    clippy::too_many_lines,
+    reason = "the order of start and stop, told in one place"
+)]
 pub fn run(settings: Settings, stop: &flume::Receiver<StopSignal>) -> Result<(), Failure> {
     let began = Instant::now();
     let host = examine(&settings)?;

@@ -34,7 +34,7 @@ pub(crate) fn create_topic(client: &mut Client, name: &str, partitions: i32) {
         ..Default::default()
     };
     let response: CreateTopicsResponse = client.call(&request, 5).unwrap();
-    assert_eq!(ErrorCode::from(response.topics[0].error_code), ErrorCode::NONE);
+    assert_eq!(response.topics[0].error_code, ErrorCode::NONE);
 }
 
 fn batch(records: usize) -> Bytes {
@@ -77,7 +77,7 @@ pub(crate) fn produce(
     let batch = batch(records);
     let bytes = batch.len() as u64;
     let response: ProduceResponse = client.call(&produce_request(topic, partition, batch), 7)?;
-    let code = ErrorCode::from(response.responses[0].partition_responses[0].error_code);
+    let code = response.responses[0].partition_responses[0].error_code;
     assert_eq!(code, ErrorCode::NONE);
     Ok(bytes)
 }
@@ -143,10 +143,7 @@ fn what_is_in_flight_at_sigterm_is_answered_and_acknowledged_records_survive() {
     broker.signal(Signal::SIGTERM);
     let answer: FetchResponse = waiting.receive(11).expect("a waiting fetch is answered");
     assert!(asked.elapsed() < STOP_MAX, "{:?}", asked.elapsed());
-    assert_eq!(
-        ErrorCode::from(answer.responses[0].partitions[0].error_code),
-        ErrorCode::NONE
-    );
+    assert_eq!(answer.responses[0].partitions[0].error_code, ErrorCode::NONE);
     let (status, took) = broker.end();
     assert_eq!(
         status.code(),

@@ -68,19 +68,6 @@ impl<D: Disk> LogState<D> {
         }
     }
 
-    /// Drops marks above `offset`, to which the log is cut.
-    pub(crate) fn cut_marks(&mut self, offset: Offset) {
-        for mark in [
-            &mut self.marks.pending,
-            &mut self.marks.written,
-            &mut self.marks.synced,
-        ] {
-            if mark.as_ref().is_some_and(|place| place.offset > offset.0) {
-                *mark = None;
-            }
-        }
-    }
-
     /// What the checkpoint says about this log.
     pub(crate) fn record(&self, id: LogId, directory: &str) -> LogRecord {
         let place = self.marks.synced.clone();

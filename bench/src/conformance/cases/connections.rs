@@ -134,14 +134,15 @@ fn pipelined(d: &mut Dialogue<'_>) -> Result<()> {
     let fetch_waits = fetch_of([(&empty, 0, 0)], 300);
     let fetch = fetch_of([(&topic, 0, 0)], 0);
     let wire = d.wire()?;
-    let mut sent = Vec::new();
-    sent.push(wire.send(9, &produce)?);
-    sent.push(wire.send(12, &fetch_waits)?);
-    sent.push(wire.send(3, &api_versions())?);
-    sent.push(wire.send(9, &produce)?);
-    sent.push(wire.send(9, &metadata)?);
-    sent.push(wire.send(9, &produce)?);
-    sent.push(wire.send(12, &fetch)?);
+    let sent = [
+        wire.send(9, &produce)?,
+        wire.send(12, &fetch_waits)?,
+        wire.send(3, &api_versions())?,
+        wire.send(9, &produce)?,
+        wire.send(9, &metadata)?,
+        wire.send(9, &produce)?,
+        wire.send(12, &fetch)?,
+    ];
     d.note("> produce, fetch that waits, api versions, produce, metadata, produce, fetch");
     let one = d.wire()?.receive::<ProduceRequest>(9, sent[0])?;
     d.answered(&one);

@@ -40,7 +40,7 @@ pub(super) const CASES: &[Case] = &[
     Case::new("BR-119 zstd and Fetch below version 10", zstd_fetch),
 ];
 
-fn part_of<'a>(topic: &'a Topic, parts: &[(i32, i64, i32)]) -> FetchRequestFetchTopic {
+fn part_of(topic: &Topic, parts: &[(i32, i64, i32)]) -> FetchRequestFetchTopic {
     FetchRequestFetchTopic {
         topic: topic.name.clone(),
         topic_id: topic.id,

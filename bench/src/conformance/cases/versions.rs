@@ -173,7 +173,7 @@ fn metadata(d: &mut Dialogue<'_>) -> Result<()> {
             allow_auto_topic_creation: version < 4,
             ..Default::default()
         };
-        d.ask("a topic", version, &named(&[topic.name.clone()]))?;
+        d.ask("a topic", version, &named(std::slice::from_ref(&topic.name)))?;
         d.ask(
             "a name that cannot be",
             version,
@@ -535,7 +535,7 @@ fn describe_topic_partitions(d: &mut Dialogue<'_>) -> Result<()> {
         response_partition_limit: 100,
         cursor: None,
     };
-    d.ask("a topic", 0, &request(&[topic.name.clone()]))?;
+    d.ask("a topic", 0, &request(std::slice::from_ref(&topic.name)))?;
     d.ask("unknown topic", 0, &request(&[d.name("nowhere")]))?;
     d.ask("a name that cannot be", 0, &request(&[Str::from("not/a/topic")]))?;
     Ok(())
