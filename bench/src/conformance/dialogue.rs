@@ -434,7 +434,7 @@ impl<'t> Dialogue<'t> {
 }
 
 /// A produce request for one partition.
-pub fn produce_of(topic: &Topic, partition: i32, records: Option<Bytes>, acks: i16) -> ProduceRequest {
+pub(super) fn produce_of(topic: &Topic, partition: i32, records: Option<Bytes>, acks: i16) -> ProduceRequest {
     ProduceRequest {
         acks,
         timeout_ms: 10_000,
@@ -444,7 +444,7 @@ pub fn produce_of(topic: &Topic, partition: i32, records: Option<Bytes>, acks: i
 }
 
 /// One topic with one partition of a produce request.
-pub fn produce_part(topic: &Topic, partition: i32, records: Option<Bytes>) -> TopicProduceData {
+pub(super) fn produce_part(topic: &Topic, partition: i32, records: Option<Bytes>) -> TopicProduceData {
     TopicProduceData {
         name: topic.name.clone(),
         topic_id: topic.id,
@@ -456,7 +456,7 @@ pub fn produce_part(topic: &Topic, partition: i32, records: Option<Bytes>) -> To
 }
 
 /// A fetch outside of sessions: (topic, partition, offset), one topic entry for each.
-pub fn fetch_of<'a>(
+pub(super) fn fetch_of<'a>(
     parts: impl IntoIterator<Item = (&'a Topic, i32, i64)>,
     max_wait_ms: i32,
 ) -> FetchRequest {
@@ -477,7 +477,7 @@ pub fn fetch_of<'a>(
 }
 
 /// One partition of a fetch request.
-pub fn fetch_part(partition: i32, fetch_offset: i64) -> FetchRequestFetchPartition {
+pub(super) fn fetch_part(partition: i32, fetch_offset: i64) -> FetchRequestFetchPartition {
     FetchRequestFetchPartition {
         partition,
         current_leader_epoch: -1,
@@ -490,7 +490,7 @@ pub fn fetch_part(partition: i32, fetch_offset: i64) -> FetchRequestFetchPartiti
 }
 
 /// The present, milliseconds since 1970.
-pub fn now_ms() -> i64 {
+pub(super) fn now_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |time| i64::try_from(time.as_millis()).unwrap_or(0))
 }

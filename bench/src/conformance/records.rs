@@ -21,7 +21,7 @@ const SHOWN_BATCHES_MAX: usize = 8;
 const DECOMPRESSED_BYTES_MAX: u64 = 256 << 20;
 
 /// The answer with its record bytes replaced by the number of batches, and the lines for them.
-pub fn split_records(answer: &FetchResponse, masks: &mut Masks) -> (FetchResponse, Vec<String>) {
+pub(super) fn split_records(answer: &FetchResponse, masks: &mut Masks) -> (FetchResponse, Vec<String>) {
     let mut bare = answer.clone();
     let mut lines = Vec::new();
     for topic in &mut bare.responses {

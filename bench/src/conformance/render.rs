@@ -9,7 +9,7 @@ const LINE_CHARS_MAX: usize = 150;
 /// How far a timestamp may lie from the one it is compared with, milliseconds.
 const NEAR_MS: i64 = 600_000;
 /// Records are stamped this long before the present, so that a broker's own stamps can be told from them, milliseconds.
-pub const RECORDS_BEFORE_MS: i64 = 1_800_000;
+pub(super) const RECORDS_BEFORE_MS: i64 = 1_800_000;
 
 /// Lists that Kafka answers in the order of a hash map. Ours are in request order (BR-005 has a case of its own).
 const UNORDERED: [&str; 6] = [
@@ -23,7 +23,7 @@ const UNORDERED: [&str; 6] = [
 
 /// What differs from run to run, and what is written in its place.
 #[derive(Debug)]
-pub struct Masks {
+pub(super) struct Masks {
     /// Ending of every topic name of this run.
     ending: String,
     /// The time that records are stamped with, milliseconds since 1970.
@@ -33,7 +33,7 @@ pub struct Masks {
 
 impl Masks {
     /// Masks for a run whose names end so and whose records are stamped from this time on.
-    pub fn new(ending: &str, stamp_ms: i64) -> Self {
+    pub(super) fn new(ending: &str, stamp_ms: i64) -> Self {
         Self {
             ending: ending.to_owned(),
             stamp_ms,
@@ -42,7 +42,7 @@ impl Masks {
     }
 
     /// As [`Self::show`], with the topics of an answer sorted.
-    pub fn show_sorted(&mut self, value: &impl Debug) -> String {
+    pub(super) fn show_sorted(&mut self, value: &impl Debug) -> String {
         let mut node = self.masked(value);
         if let Node::Struct(fields) = &mut node {
             for (name, list) in fields {
@@ -61,17 +61,17 @@ impl Masks {
     }
 
     /// Lines for a value, without what differs from run to run.
-    pub fn show(&mut self, value: &impl Debug) -> String {
+    pub(super) fn show(&mut self, value: &impl Debug) -> String {
         shown(&self.masked(value))
     }
 
     /// Text of a case's own, without this run's names.
-    pub fn text(&self, text: &str) -> String {
+    pub(super) fn text(&self, text: &str) -> String {
         text.replace(&self.ending, "")
     }
 
     /// A time in milliseconds as it is shown.
-    pub fn time(&self, ms: i64) -> String {
+    pub(super) fn time(&self, ms: i64) -> String {
         let since = ms.wrapping_sub(self.stamp_ms);
         if since.abs() < NEAR_MS {
             format!("T{since:+}")
@@ -83,7 +83,7 @@ impl Masks {
     }
 
     /// The name of an id: its kind and the order of its first appearance.
-    pub fn id(&mut self, kind: &'static str, id: &str) -> String {
+    pub(super) fn id(&mut self, kind: &'static str, id: &str) -> String {
         let known = self.ids.entry(kind).or_default();
         let at = known.iter().position(|one| one == id).unwrap_or_else(|| {
             known.push(id.to_owned());

@@ -20,14 +20,14 @@ pub struct Setup {
 }
 
 /// What everybody has by default.
-pub static DEFAULT: Setup = Setup {
+pub(super) static DEFAULT: Setup = Setup {
     name: "default",
     overrides: &[],
     restarts: false,
 };
 
 /// For cases that kill and restart the broker.
-pub static RESTARTS: Setup = Setup {
+pub(super) static RESTARTS: Setup = Setup {
     name: "restarts",
     overrides: &[],
     restarts: true,

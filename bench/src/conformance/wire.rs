@@ -126,7 +126,12 @@ fn is_closed(kind: ErrorKind) -> bool {
 ///
 /// # Errors
 /// The request cannot be encoded in this version.
-pub fn encode<M: Message>(key: ApiKey, version: i16, correlation_id: i32, body: &M) -> Result<Vec<u8>> {
+pub(super) fn encode<M: Message>(
+    key: ApiKey,
+    version: i16,
+    correlation_id: i32,
+    body: &M,
+) -> Result<Vec<u8>> {
     let mut writer = Writer::framed(256);
     RequestHeader {
         api_key: key,
@@ -141,7 +146,7 @@ pub fn encode<M: Message>(key: ApiKey, version: i16, correlation_id: i32, body: 
 }
 
 /// A frame around any bytes.
-pub fn framed(payload: &[u8]) -> Vec<u8> {
+pub(super) fn framed(payload: &[u8]) -> Vec<u8> {
     let length = i32::try_from(payload.len()).expect("our frames are below 2 GiB");
     [&length.to_be_bytes(), payload].concat()
 }
@@ -150,7 +155,7 @@ pub fn framed(payload: &[u8]) -> Vec<u8> {
 ///
 /// # Errors
 /// It has another correlation id, cannot be read in this version, or is longer.
-pub fn decode<R: Request>(frame: Bytes, version: i16, correlation_id: i32) -> Result<R::Response> {
+pub(super) fn decode<R: Request>(frame: Bytes, version: i16, correlation_id: i32) -> Result<R::Response> {
     let mut reader = Reader::with_limits(frame, DecodeLimits::TRUSTED);
     let header = ResponseHeader::decode(&mut reader, R::KEY, version);
     let header = header.map_err(|error| Error::Failed(error.to_string()))?;
