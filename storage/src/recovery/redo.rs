@@ -46,6 +46,9 @@ struct LogRedo {
     is_truncated: bool,
     /// The log was not of class `fsync`: its segments may hold more than its frames.
     is_loose: bool,
+    /// The last segment that was not there although frames go on in its middle: it was deleted after them, so the log
+    /// must start above it.
+    skipped: Option<Offset>,
 }
 
 impl<'a, D: Disk> Redo<'a, D> {
@@ -130,6 +133,7 @@ impl<'a, D: Disk> Redo<'a, D> {
                 .entry(log.name.clone())
                 .or_insert_with(|| log.new_record());
             log.update(record);
+            log.check_skipped(record)?;
         }
         Ok(self.written_bytes)
     }
@@ -163,6 +167,7 @@ impl<'a, D: Disk> Redo<'a, D> {
                 is_cut: false,
                 is_truncated: false,
                 is_loose: false,
+                skipped: None,
             },
         );
         Ok(())
@@ -213,6 +218,22 @@ impl LogRedo {
         } else if !self.is_loose {
             // Of a loose log the bytes between its frames may be lost: its segments tell.
             record.durable_end = record.durable_end.max(self.end_offset.0);
+        }
+    }
+
+    /// A segment that frames name is missing only because records below the log's start were deleted.
+    fn check_skipped(&self, record: &LogRecord) -> Result<(), StorageError> {
+        match self.skipped {
+            Some(segment) if record.log_start <= segment.0 => Err(Damage {
+                path: segment_path(&self.dir, segment, "log"),
+                position: 0,
+                first_offset: segment,
+                end_offset: self.end_offset,
+                expected: format!("the segment, since the log starts at {}", record.log_start),
+                found: "no file".to_owned(),
+            }
+            .into()),
+            _ => Ok(()),
         }
     }
 
@@ -283,7 +304,15 @@ impl LogRedo {
         };
         let expected = u32::from_le_bytes(*crc);
         let path = segment_path(&self.dir, header.segment, "log");
-        let found = extent_crc(disk, &path, header.position, header.auxiliary).await?;
+        let extent = extent_crc(disk, &path, header.position, header.auxiliary).await?;
+        if extent == Extent::NoFile && durable {
+            self.skipped = self.skipped.max(Some(header.segment));
+        }
+        let found = match extent {
+            Extent::NoFile if durable => Some(expected),
+            Extent::NoFile | Extent::Short => None,
+            Extent::Crc(crc) => Some(crc),
+        };
         if found != Some(expected) {
             if !durable {
                 self.is_cut = true;
@@ -317,8 +346,17 @@ impl LogRedo {
         let (segment, end) = self.end.expect("collected bytes have an end");
         let (to, from) = (u64::from(end), u64::from(end) - bytes.len() as u64);
         let path = segment_path(&self.dir, segment, "log");
-        let file = open_or_create(disk, &path).await?;
         let (low, high) = (align_down(from), align_up(to));
+        let file = match disk.open(&path, OpenMode::ReadWrite).await {
+            Ok(file) => file,
+            // The name of a file is durable before its journal frames go: it was deleted since.
+            Err(error) if error.is_not_found() && low > 0 && !self.is_loose => {
+                self.skipped = self.skipped.max(Some(segment));
+                return Ok(0);
+            }
+            Err(error) if error.is_not_found() => open_or_create(disk, &path).await?,
+            Err(error) => return Err(error.into()),
+        };
         let size = file.size().await?;
         let before = read_window(&file, low, (from - low) as usize).await?;
         let missing = (from - low) as usize - before.len();
@@ -366,21 +404,27 @@ impl LogRedo {
     }
 }
 
-/// CRC-32C of `len` bytes at `position`; `None` when the file is shorter or missing.
-async fn extent_crc<D: Disk>(
-    disk: &D,
-    path: &Path,
-    position: u32,
-    len: u32,
-) -> Result<Option<u32>, StorageError> {
+/// What is found where an extent should be.
+#[derive(PartialEq, Eq)]
+enum Extent {
+    NoFile,
+    Short,
+    Crc(u32),
+}
+
+/// CRC-32C of `len` bytes at `position`.
+async fn extent_crc<D: Disk>(disk: &D, path: &Path, position: u32, len: u32) -> Result<Extent, StorageError> {
     let file = match disk.open(path, OpenMode::Read).await {
         Ok(file) => file,
-        Err(error) if error.is_not_found() => return Ok(None),
+        Err(error) if error.is_not_found() => return Ok(Extent::NoFile),
         Err(error) => return Err(error.into()),
     };
     let bytes = read_window(&file, u64::from(position), len as usize).await?;
     file.close().await?;
-    Ok((bytes.len() == len as usize).then(|| crc32c::crc32c(&bytes)))
+    if bytes.len() < len as usize {
+        return Ok(Extent::Short);
+    }
+    Ok(Extent::Crc(crc32c::crc32c(&bytes)))
 }
 
 async fn open_or_create<D: Disk>(disk: &D, path: &Path) -> Result<D::File, StorageError> {
