@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use super::config::{Durability, LogConfig};
-use super::{Log, LogRef};
+use super::{Log, LogRef, LogState};
 use crate::commit::run::ControlFrame;
 use crate::disk::Disk;
 use crate::error::StorageError;
@@ -91,10 +91,16 @@ impl<D: Disk> Store<D> {
         let withdrawn = {
             let mut state = entry.state.borrow_mut();
             state.closing = true;
-            let durable_or_taken = state.tail.first_staged().map_or(state.end, |batch| batch.base);
-            let staged = state.tail.truncate(durable_or_taken);
-            state.end = durable_or_taken;
-            staged
+            let first = state.tail.first_staged();
+            match first.map(|batch| (batch.base, batch.segment, batch.position)) {
+                Some((base, segment, position)) => {
+                    let staged = state.tail.truncate(base);
+                    state.end = base;
+                    state.forget_from(segment, position);
+                    staged
+                }
+                None => 0,
+            }
         };
         self.planner.borrow_mut().forget(log.slot, withdrawn);
         self.unwritten_bytes.set(self.unwritten_bytes.get() - withdrawn);
@@ -203,6 +209,19 @@ impl<D: Disk> Store<D> {
                     _ => {}
                 }
             }
+        }
+    }
+}
+
+impl<D: Disk> LogState<D> {
+    /// The batches from `position` of `segment` on are withdrawn: what is left to write ends there. The segments themselves
+    /// stay, a writer may be at them.
+    fn forget_from(&mut self, segment: Offset, position: u32) {
+        for later in self.segments.iter_mut().filter(|s| s.base > segment) {
+            later.size = 0;
+        }
+        if let Some(cut) = self.segment_mut(segment) {
+            cut.size = position;
         }
     }
 }
