@@ -38,10 +38,23 @@ pub enum TopicName<'a> {
 /// Where a partition of a request is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Home {
-    /// On a shard of this node, which leads it.
-    Shard(ShardId),
+    /// On a shard of this node, which leads it, as that log.
+    Shard(ShardId, LogId),
     /// Another broker leads it, or nobody does.
     Elsewhere,
+}
+
+impl Home {
+    /// The shard to ask and the log to name.
+    ///
+    /// # Errors
+    /// `NOT_LEADER_OR_FOLLOWER` for a partition that is not served here.
+    pub fn here(self) -> Result<(ShardId, LogId), ErrorCode> {
+        match self {
+            Self::Shard(shard, log) => Ok((shard, log)),
+            Self::Elsewhere => Err(ErrorCode::NOT_LEADER_OR_FOLLOWER),
+        }
+    }
 }
 
 impl View {
@@ -103,7 +116,7 @@ impl View {
             partition: index,
         };
         let home = match self.placement.owner(log) {
-            Some(shard) if partition.leader == Some(self.node) => Home::Shard(shard),
+            Some(shard) if partition.leader == Some(self.node) => Home::Shard(shard, log),
             _ => Home::Elsewhere,
         };
         Ok((partition, home))

@@ -47,10 +47,7 @@ pub async fn create_topics<E: Env>(
             }
         }
     };
-    response
-        .topics
-        .iter()
-        .for_each(|t| context.count_error(t.error_code));
+    context.count_errors(response.topics.iter().map(|t| t.error_code));
     response
 }
 
@@ -84,10 +81,7 @@ pub async fn delete_topics<E: Env>(
             }
         }
     };
-    response
-        .responses
-        .iter()
-        .for_each(|t| context.count_error(t.error_code));
+    context.count_errors(response.responses.iter().map(|t| t.error_code));
     response
 }
 
@@ -111,10 +105,7 @@ pub async fn create_partitions<E: Env>(
             }
         }
     };
-    response
-        .results
-        .iter()
-        .for_each(|t| context.count_error(t.error_code));
+    context.count_errors(response.results.iter().map(|t| t.error_code));
     response
 }
 
@@ -147,10 +138,7 @@ pub async fn alter_configs<E: Env>(
             }
         }
     };
-    response
-        .responses
-        .iter()
-        .for_each(|r| context.count_error(r.error_code));
+    context.count_errors(response.responses.iter().map(|r| r.error_code));
     response
 }
 
@@ -183,9 +171,6 @@ pub async fn incremental_alter_configs<E: Env>(
             }
         }
     };
-    response
-        .responses
-        .iter()
-        .for_each(|r| context.count_error(r.error_code));
+    context.count_errors(response.responses.iter().map(|r| r.error_code));
     response
 }

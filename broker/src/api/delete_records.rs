@@ -7,11 +7,11 @@ use protocol::messages::delete_records::{
 use shard::env::Env;
 use shard::ids::ShardId;
 use shard::message::{OffsetQuery, OffsetQueryKind};
-use storage::types::{LeaderEpoch, LogId, Offset};
+use storage::types::{LeaderEpoch, Offset};
 
 use super::offsets::OffsetPlan;
 use crate::request::RequestContext;
-use crate::view::{Home, TopicName, View};
+use crate::view::{TopicName, View};
 
 /// Answers for each partition, in request order, with its new log start.
 pub async fn handle<E: Env>(
@@ -45,10 +45,7 @@ pub async fn handle<E: Env>(
         result.error_code = answer.error;
         result.low_watermark = answer.offset.0;
     }
-    topics
-        .iter()
-        .flat_map(|t| &t.partitions)
-        .for_each(|p| context.count_error(p.error_code));
+    context.count_errors(topics.iter().flat_map(|t| &t.partitions).map(|p| p.error_code));
     DeleteRecordsResponse {
         topics,
         ..Default::default()
@@ -65,14 +62,9 @@ fn query(view: &View, name: &str, partition: i32, offset: i64) -> Result<(ShardI
     if cleanup.compact && !cleanup.delete {
         return Err(ErrorCode::POLICY_VIOLATION);
     }
-    let Home::Shard(shard) = home else {
-        return Err(ErrorCode::NOT_LEADER_OR_FOLLOWER);
-    };
+    let (shard, log) = home.here()?;
     let query = OffsetQuery {
-        log: LogId {
-            topic: topic.id,
-            partition,
-        },
+        log,
         current_leader_epoch: LeaderEpoch::NONE,
         what: OffsetQueryKind::DeleteBefore(Offset(offset)),
     };

@@ -221,13 +221,7 @@ fn locate(view: &View, key: &PartitionKey) -> Result<(ShardId, LogId), Box<Parti
     let topic = view.topic(name).map_err(failed)?;
     let (partition, home) = view.partition(topic, key.partition).map_err(failed)?;
     match home {
-        Home::Shard(shard) => Ok((
-            shard,
-            LogId {
-                topic: topic.id,
-                partition: key.partition,
-            },
-        )),
+        Home::Shard(shard, log) => Ok((shard, log)),
         Home::Elsewhere => Err(Box::new(PartitionData {
             current_leader: partition.leader.map(|leader| (leader, partition.leader_epoch)),
             ..PartitionData::failed(ErrorCode::NOT_LEADER_OR_FOLLOWER)

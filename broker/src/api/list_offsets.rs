@@ -10,11 +10,11 @@ use protocol::{ErrorCode, Str};
 use shard::env::Env;
 use shard::ids::BrokerId;
 use shard::message::{Isolation, OffsetAnswer, OffsetQuery, OffsetQueryKind};
-use storage::types::{LeaderEpoch, LogId};
+use storage::types::LeaderEpoch;
 
 use super::offsets::{OffsetPlan, Place};
 use crate::request::RequestContext;
-use crate::view::{Home, TopicName, View};
+use crate::view::{TopicName, View};
 
 const LATEST: i64 = -1;
 const EARLIEST: i64 = -2;
@@ -59,10 +59,7 @@ pub async fn handle<E: Env>(context: &RequestContext<E>, request: ListOffsetsReq
     for ((t, p), answer) in plan.ask(&context.broker.router).await {
         fill(&mut topics[t].partitions[p], &answer, context.version);
     }
-    topics
-        .iter()
-        .flat_map(|t| &t.partitions)
-        .for_each(|p| context.count_error(p.error_code));
+    context.count_errors(topics.iter().flat_map(|t| &t.partitions).map(|p| p.error_code));
     ListOffsetsResponse {
         topics,
         ..Default::default()
@@ -110,15 +107,9 @@ fn query(
     let topic = view.topic(TopicName::Name(name))?;
     let (_, home) = view.partition(topic, asked.partition_index)?;
     let wanted = wanted(version, asked.timestamp, isolation)?;
-    let Home::Shard(shard) = home else {
-        return Err(ErrorCode::NOT_LEADER_OR_FOLLOWER);
-    };
+    let (shard, log) = home.here()?;
     let Wanted::Ask(what) = wanted else {
         return Ok(None);
-    };
-    let log = LogId {
-        topic: topic.id,
-        partition: asked.partition_index,
     };
     let current_leader_epoch = LeaderEpoch(if version >= 4 {
         asked.current_leader_epoch

@@ -10,11 +10,11 @@ use protocol::messages::offset_for_leader_epoch::{
 use shard::env::Env;
 use shard::ids::ShardId;
 use shard::message::{OffsetQuery, OffsetQueryKind};
-use storage::types::{LeaderEpoch, LogId};
+use storage::types::LeaderEpoch;
 
 use super::offsets::OffsetPlan;
 use crate::request::RequestContext;
-use crate::view::{Home, TopicName, View};
+use crate::view::{TopicName, View};
 
 /// Answers for each partition asked about, in request order.
 pub async fn handle<E: Env>(
@@ -50,10 +50,7 @@ pub async fn handle<E: Env>(
         end.leader_epoch = answer.leader_epoch.0;
         end.end_offset = answer.offset.0;
     }
-    topics
-        .iter()
-        .flat_map(|t| &t.partitions)
-        .for_each(|p| context.count_error(p.error_code));
+    context.count_errors(topics.iter().flat_map(|t| &t.partitions).map(|p| p.error_code));
     OffsetForLeaderEpochResponse {
         topics,
         ..Default::default()
@@ -63,14 +60,9 @@ pub async fn handle<E: Env>(
 fn query(view: &View, name: &str, asked: &Asked) -> Result<(ShardId, OffsetQuery), ErrorCode> {
     let topic = view.topic(TopicName::Name(name))?;
     let (_, home) = view.partition(topic, asked.partition)?;
-    let Home::Shard(shard) = home else {
-        return Err(ErrorCode::NOT_LEADER_OR_FOLLOWER);
-    };
+    let (shard, log) = home.here()?;
     let query = OffsetQuery {
-        log: LogId {
-            topic: topic.id,
-            partition: asked.partition,
-        },
+        log,
         current_leader_epoch: LeaderEpoch(asked.current_leader_epoch),
         what: OffsetQueryKind::EpochEnd(LeaderEpoch(asked.leader_epoch)),
     };

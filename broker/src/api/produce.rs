@@ -22,7 +22,7 @@ use shard::env::Env;
 use shard::ids::{BrokerId, ShardId};
 use shard::message::{Acks, Append, AppendItem, AppendResult, ShardReply, ShardRequest};
 use shard::router::Asked;
-use storage::types::{LeaderEpoch, LogId, TopicId};
+use storage::types::{LeaderEpoch, TopicId};
 
 use super::leaders;
 use crate::request::{Outcome, RequestContext, Started};
@@ -148,17 +148,13 @@ impl Plan {
             .view
             .partition(topic, data.index)
             .map_err(|code| refused(code, None))?;
-        let Home::Shard(shard) = home else {
+        let Home::Shard(shard, log) = home else {
             let mut response = refused(ErrorCode::NOT_LEADER_OR_FOLLOWER, None);
             let leader = partition.leader.map(|leader| (leader, partition.leader_epoch));
             set_leader(&mut response, context.version, leader);
             return Err(response);
         };
         let batch = validated(context, &self.view.settings(topic), data)?;
-        let log = LogId {
-            topic: topic.id,
-            partition: data.index,
-        };
         Ok((shard, AppendItem { log, batch }))
     }
 
@@ -299,7 +295,7 @@ async fn finish<E: Env>(
             Outcome::NoAnswer
         };
     }
-    codes.for_each(|code| context.count_error(code));
+    context.count_errors(codes);
     let node_endpoints = endpoints(context, view, &responses);
     // A topic without partitions has no answer.
     responses.retain(|topic| !topic.partition_responses.is_empty());

@@ -62,4 +62,9 @@ impl<E: Env> RequestContext<E> {
             self.broker.metrics.error(self.api_key, code);
         }
     }
+
+    /// Counts the error codes of the answer's rows.
+    pub fn count_errors(&self, codes: impl IntoIterator<Item = ErrorCode>) {
+        codes.into_iter().for_each(|code| self.count_error(code));
+    }
 }
