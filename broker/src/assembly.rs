@@ -164,7 +164,7 @@ pub fn start<E: Env, L: LogsIo>(
         Arc::new(MetadataImage::empty("")),
         Arc::new(Placement::new(router.shards())),
         settings.node_id,
-        Arc::new(settings.fixed.clone()),
+        Arc::clone(&settings.fixed),
     );
     let owner = Owner::new(settings.node_id, logs.clone());
     let budget = Budget::new(memory);

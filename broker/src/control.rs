@@ -125,7 +125,7 @@ pub async fn run<E: Env, Q: QuorumLog>(
     seed: ControlSeed<Q>,
 ) -> Result<i64, Q::Error> {
     let settings = &broker.settings;
-    let fixed = Arc::new(settings.fixed.clone());
+    let fixed = Arc::clone(&settings.fixed);
     let options = NodeOptions {
         quorum: QuorumOptions::new(settings.node_id, broker.env.random()),
         cluster_id: seed.identity.cluster_id.clone(),

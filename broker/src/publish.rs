@@ -190,7 +190,7 @@ pub async fn follow<E: Env, L: LogsIo>(
 ) {
     while let Ok(publication) = publications.recv_async().await {
         let shard = broker.router.shard();
-        let fixed = Arc::new(broker.settings.fixed.clone());
+        let fixed = Arc::clone(&broker.settings.fixed);
         let Publication {
             image,
             placement,

@@ -79,7 +79,7 @@ impl Node {
             log_dirs: vec![DATA.into()],
             auto_create_topics: false,
             request_bytes_max: REQUEST_BYTES_MAX,
-            fixed: input.knobs.fixed.clone(),
+            fixed: Arc::new(input.knobs.fixed.clone()),
             ..Settings::default()
         });
         let (boxes, gauges) = mailboxes(shards, MailboxLimits::default());

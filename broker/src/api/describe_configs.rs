@@ -7,10 +7,10 @@ use protocol::messages::describe_configs::{
 };
 use protocol::{ErrorCode, Str};
 use shard::config::describe::{self, ConfigEntry};
+use shard::controller::check_name;
 use shard::env::Env;
 use shard::image::ResourceKind;
 
-use super::metadata::is_topic_name;
 use crate::request::RequestContext;
 use crate::view::{TopicName, View};
 
@@ -66,7 +66,7 @@ fn entries<E: Env>(
     let layers = configs.layers(settings.node_id, &settings.fixed);
     let name = resource.resource_name.as_str();
     match resource.resource_type {
-        TOPIC if !is_topic_name(name) => Err((
+        TOPIC if check_name(name).is_err() => Err((
             ErrorCode::INVALID_TOPIC_EXCEPTION,
             format!("'{name}' is not a legal topic name"),
         )),

@@ -7,11 +7,11 @@ use protocol::messages::describe_topic_partitions::{
     DescribeTopicPartitionsResponseTopic as TopicRow,
 };
 use protocol::{ErrorCode, Str, Uuid};
+use shard::controller::check_name;
 use shard::env::Env;
 use shard::image::{BrokerList, PartitionImage, TopicImage};
 
 use super::authorized::TOPIC_OPERATIONS;
-use super::metadata::is_topic_name;
 use crate::request::RequestContext;
 use crate::view::{TopicName, View};
 
@@ -83,7 +83,7 @@ fn names(view: &View, request: &DescribeTopicPartitionsRequest) -> Vec<String> {
 }
 
 fn unknown<E: Env>(context: &RequestContext<E>, name: String) -> TopicRow {
-    let error_code = if is_topic_name(&name) {
+    let error_code = if check_name(&name).is_ok() {
         ErrorCode::UNKNOWN_TOPIC_OR_PARTITION
     } else {
         ErrorCode::INVALID_TOPIC_EXCEPTION

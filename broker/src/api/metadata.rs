@@ -6,6 +6,7 @@ use protocol::messages::metadata::{
     MetadataResponseTopic,
 };
 use protocol::{ErrorCode, Str, Uuid};
+use shard::controller::check_name;
 use shard::env::Env;
 use shard::image::{BrokerList, PartitionImage, TopicImage};
 use storage::types::TopicId;
@@ -15,9 +16,6 @@ use crate::view::{TopicName, View};
 
 /// "Not asked for" in the bit field of allowed operations (MD-9).
 const OPERATIONS_UNKNOWN: i32 = i32::MIN;
-
-/// The longest topic name, characters (MD-5).
-const TOPIC_NAME_MAX: usize = 249;
 
 /// Answers with the cluster's brokers and the topics asked for.
 pub async fn handle<E: Env>(context: &RequestContext<E>, request: MetadataRequest) -> MetadataResponse {
@@ -75,13 +73,6 @@ pub async fn handle<E: Env>(context: &RequestContext<E>, request: MetadataReques
     }
 }
 
-/// Whether a topic may have this name (MD-5).
-#[must_use]
-pub fn is_topic_name(name: &str) -> bool {
-    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-    !matches!(name, "" | "." | "..") && name.len() <= TOPIC_NAME_MAX && name.chars().all(is_allowed)
-}
-
 fn named(
     view: &View,
     version: i16,
@@ -100,7 +91,7 @@ fn named(
         Ok(topic) => found(view, topic, listener),
         Err(code) => {
             let text = name.map_or("", Str::as_str);
-            let is_bad = !by_id && !is_topic_name(text);
+            let is_bad = !by_id && check_name(text).is_err();
             if !by_id && !is_bad {
                 missing.push(text.to_owned());
             }
@@ -177,19 +168,4 @@ fn brokers(view: &View, listener: &str) -> Vec<MetadataResponseBroker> {
         })
     };
     view.image.brokers.unfenced().filter_map(row).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn topic_names_follow_kafkas_rules() {
-        for good in ["a", "A.b_c-1", "__consumer_offsets", &"x".repeat(249)] {
-            assert!(is_topic_name(good), "{good}");
-        }
-        for bad in ["", ".", "..", "a b", "a/b", "é", "a\0", &"x".repeat(250)] {
-            assert!(!is_topic_name(bad), "{bad}");
-        }
-    }
 }

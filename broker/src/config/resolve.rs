@@ -3,6 +3,7 @@
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use shard::config::{BrokerLayers, Overrides, Recognised, Standing, recognise};
@@ -125,7 +126,7 @@ pub fn resolve(written: &AsWritten, around: Surroundings<'_>) -> Result<Resolved
         fetch_bytes_max: whole("fetch.max.bytes"),
         fetch_session_slots: whole("max.incremental.fetch.session.cache.slots"),
         auto_create_topics: layers.boolean("auto.create.topics.enable"),
-        fixed,
+        fixed: Arc::new(fixed),
     };
     Ok(Resolved { settings, remarks })
 }

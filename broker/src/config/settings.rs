@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use shard::config::Overrides;
@@ -42,7 +43,7 @@ pub struct Settings {
     /// `auto.create.topics.enable`.
     pub auto_create_topics: bool,
     /// Every key that was written, as text: the weakest layer under the dynamic ones.
-    pub fixed: Overrides,
+    pub fixed: Arc<Overrides>,
 }
 
 /// One listener.
@@ -82,7 +83,7 @@ impl Default for Settings {
             fetch_bytes_max: 55 << 20,
             fetch_session_slots: 1000,
             auto_create_topics: true,
-            fixed: Overrides::new(),
+            fixed: Arc::default(),
         }
     }
 }

@@ -76,3 +76,22 @@ fn can_collide(name: &str) -> bool {
 fn unify(name: &str) -> String {
     name.replace('.', "_")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn topic_names_follow_kafkas_rules() {
+        for good in ["a", "A.b_c-1", "__consumer_offsets", &"x".repeat(249)] {
+            assert_eq!(check_name(good), Ok(()), "{good}");
+        }
+        for bad in ["", ".", "..", "a b", "a/b", "é", "a\0", &"x".repeat(250)] {
+            assert_eq!(
+                check_name(bad).unwrap_err().code,
+                ErrorCode::INVALID_TOPIC_EXCEPTION,
+                "{bad}"
+            );
+        }
+    }
+}
