@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use protocol::message::{Message, Request};
 use protocol::messages::create_topics::{CreatableTopic, CreatableTopicConfig, CreateTopicsRequest};
+use protocol::messages::delete_records::{DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic};
 use protocol::messages::describe_topic_partitions::DescribeTopicPartitionsResponse;
 use protocol::messages::fetch::{
     FetchRequest, FetchRequestFetchPartition, FetchRequestFetchTopic, FetchResponse,
@@ -473,6 +474,23 @@ pub(super) fn fetch_of<'a>(
         max_bytes: 50 << 20,
         topics: topics.collect(),
         ..Default::default()
+    }
+}
+
+/// A DeleteRecords request of one topic: (partition, offset to delete to).
+pub(super) fn delete_of(topic: &Topic, parts: &[(i32, i64)]) -> DeleteRecordsRequest {
+    DeleteRecordsRequest {
+        topics: vec![DeleteRecordsTopic {
+            name: topic.name.clone(),
+            partitions: parts
+                .iter()
+                .map(|&(partition_index, offset)| DeleteRecordsPartition {
+                    partition_index,
+                    offset,
+                })
+                .collect(),
+        }],
+        timeout_ms: 10_000,
     }
 }
 

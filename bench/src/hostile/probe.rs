@@ -4,6 +4,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
+use protocol::ErrorCode;
+
 use crate::error::{Doing, Result};
 
 /// A broker that has not answered by then is called silent.
@@ -93,33 +95,6 @@ pub(super) fn read_frame(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
     Ok(payload)
 }
 
-/// Names of the error codes that come up, as in Kafka's `Errors`.
-fn error_name(code: i16) -> &'static str {
-    match code {
-        1 => "OFFSET_OUT_OF_RANGE",
-        2 => "CORRUPT_MESSAGE",
-        3 => "UNKNOWN_TOPIC_OR_PARTITION",
-        6 => "NOT_LEADER_OR_FOLLOWER",
-        10 => "MESSAGE_TOO_LARGE",
-        18 => "RECORD_LIST_TOO_LARGE",
-        21 => "INVALID_REQUIRED_ACKS",
-        32 => "INVALID_TIMESTAMP",
-        35 => "UNSUPPORTED_VERSION",
-        42 => "INVALID_REQUEST",
-        43 => "UNSUPPORTED_FOR_MESSAGE_FORMAT",
-        45 => "OUT_OF_ORDER_SEQUENCE_NUMBER",
-        47 => "INVALID_PRODUCER_EPOCH",
-        48 => "INVALID_TXN_STATE",
-        53 => "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
-        56 => "KAFKA_STORAGE_ERROR",
-        59 => "UNKNOWN_PRODUCER_ID",
-        76 => "UNSUPPORTED_COMPRESSION_TYPE",
-        87 => "INVALID_RECORD",
-        -1 => "UNKNOWN_SERVER_ERROR",
-        _ => "",
-    }
-}
-
 fn verdict(payload: &[u8], answer: Answer) -> String {
     let code = match answer {
         Answer::Any => Some(0),
@@ -132,7 +107,9 @@ fn verdict(payload: &[u8], answer: Answer) -> String {
     match code {
         None => format!("nonsense ({} bytes)", payload.len()),
         Some(0) => "ok".into(),
-        Some(code) => format!("error {code} {}", error_name(code)).trim_end().to_owned(),
+        Some(code) => format!("error {code} {}", ErrorCode(code).name().unwrap_or_default())
+            .trim_end()
+            .to_owned(),
     }
 }
 

@@ -4,7 +4,6 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use protocol::compression::Codec;
-use protocol::messages::delete_records::{DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic};
 use protocol::messages::fetch::{FetchRequest, FetchRequestFetchPartition, FetchRequestFetchTopic};
 use protocol::messages::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
 use protocol::messages::produce::ProduceRequest;
@@ -12,7 +11,7 @@ use protocol::{RecordBytes, Uuid};
 
 use super::super::Case;
 use super::super::batch::{Rec, compressed};
-use super::super::dialogue::{Dialogue, Topic, fetch_of, fetch_part, produce_of};
+use super::super::dialogue::{Dialogue, Topic, delete_of, fetch_of, fetch_part, produce_of};
 use super::super::target::RESTARTS;
 use super::versions::NO_TOPIC_ID;
 use crate::error::Result;
@@ -275,7 +274,7 @@ fn edges(d: &mut Dialogue<'_>) -> Result<()> {
     }
     let bytes = d.batch(&["0", "1", "2"]);
     d.written(&topic, 0, bytes)?;
-    d.quiet(2, &delete_to(&topic, 1))?;
+    d.quiet(2, &delete_of(&topic, &[(0, 1)]))?;
     for version in [4, 5, 12] {
         for offset in [0, 1, 2, 3, 4, 50, -1] {
             d.ask(
@@ -288,26 +287,13 @@ fn edges(d: &mut Dialogue<'_>) -> Result<()> {
     Ok(())
 }
 
-fn delete_to(topic: &Topic, offset: i64) -> DeleteRecordsRequest {
-    DeleteRecordsRequest {
-        topics: vec![DeleteRecordsTopic {
-            name: topic.name.clone(),
-            partitions: vec![DeleteRecordsPartition {
-                partition_index: 0,
-                offset,
-            }],
-        }],
-        timeout_ms: 10_000,
-    }
-}
-
 fn bounds(d: &mut Dialogue<'_>) -> Result<()> {
     let topic = d.topic("a", 1, &[])?;
     let values: Vec<_> = (0..10).map(|number| number.to_string()).collect();
     let values: Vec<_> = values.iter().map(String::as_str).collect();
     let bytes = d.batch(&values);
     d.written(&topic, 0, bytes)?;
-    d.quiet(2, &delete_to(&topic, -1))?;
+    d.quiet(2, &delete_of(&topic, &[(0, -1)]))?;
     for offset in [9, 10, 11] {
         d.fetch(&format!("all deleted, at {offset}"), &topic, 0, offset)?;
     }

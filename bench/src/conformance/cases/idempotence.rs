@@ -2,13 +2,12 @@
 
 use bytes::Bytes;
 use protocol::compression::Codec;
-use protocol::messages::delete_records::{DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic};
 use protocol::messages::init_producer_id::InitProducerIdRequest;
 use protocol::record::BatchOptions;
 
 use super::super::Case;
 use super::super::batch::{Rec, batch, sequenced};
-use super::super::dialogue::{Dialogue, Topic};
+use super::super::dialogue::{Dialogue, Topic, delete_of};
 use super::super::target::{RESTARTS, Setup};
 use crate::error::Result;
 
@@ -240,24 +239,11 @@ fn expired(d: &mut Dialogue<'_>) -> Result<()> {
     Ok(())
 }
 
-fn delete_to(topic: &Topic, offset: i64) -> DeleteRecordsRequest {
-    DeleteRecordsRequest {
-        topics: vec![DeleteRecordsTopic {
-            name: topic.name.clone(),
-            partitions: vec![DeleteRecordsPartition {
-                partition_index: 0,
-                offset,
-            }],
-        }],
-        timeout_ms: 10_000,
-    }
-}
-
 fn deleted(d: &mut Dialogue<'_>) -> Result<()> {
     let topic = d.topic("a", 1, &[])?;
     let id = d.producer_id()?;
     send(d, &topic, id, 0, 0, 5)?;
-    d.ask("to the end", 2, &delete_to(&topic, -1))?;
+    d.ask("to the end", 2, &delete_of(&topic, &[(0, -1)]))?;
     send(d, &topic, id, 0, 0, 5)?;
     send(d, &topic, id, 0, 5, 1)?;
     send(d, &topic, id, 0, 9, 1)?;
@@ -274,7 +260,7 @@ fn across(d: &mut Dialogue<'_>, restart: impl FnOnce(&mut Dialogue<'_>) -> Resul
         send(d, &topic, id, 3, sequence, 1)?;
     }
     send(d, &emptied, id, 0, 0, 5)?;
-    d.ask("to the end", 2, &delete_to(&emptied, -1))?;
+    d.ask("to the end", 2, &delete_of(&emptied, &[(0, -1)]))?;
     d.hang_up();
     restart(d)?;
     for sequence in [6, 3, 2, 8, 7, 7] {

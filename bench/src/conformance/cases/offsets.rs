@@ -1,7 +1,6 @@
 //! ListOffsets and OffsetForLeaderEpoch: LO and LE numbers, and the bug reports about timestamps.
 
 use protocol::compression::Codec;
-use protocol::messages::delete_records::{DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic};
 use protocol::messages::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
 use protocol::messages::offset_for_leader_epoch::{
     OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic,
@@ -9,7 +8,7 @@ use protocol::messages::offset_for_leader_epoch::{
 
 use super::super::Case;
 use super::super::batch::{Rec, compressed};
-use super::super::dialogue::{Dialogue, Topic};
+use super::super::dialogue::{Dialogue, Topic, delete_of};
 use super::super::target::RESTARTS;
 use crate::error::Result;
 
@@ -74,19 +73,6 @@ const SPECIAL: [(&str, i64); 6] = [
     ("earliest pending upload", -6),
 ];
 
-fn delete_to(topic: &Topic, offset: i64) -> DeleteRecordsRequest {
-    DeleteRecordsRequest {
-        topics: vec![DeleteRecordsTopic {
-            name: topic.name.clone(),
-            partitions: vec![DeleteRecordsPartition {
-                partition_index: 0,
-                offset,
-            }],
-        }],
-        timeout_ms: 10_000,
-    }
-}
-
 /// A topic with one batch of one record for each of these stamps.
 fn stamped(d: &mut Dialogue<'_>, short: &str, codec: Codec, batches: &[&[i64]]) -> Result<Topic> {
     let topic = d.topic(short, 1, &[])?;
@@ -103,7 +89,7 @@ fn stamped(d: &mut Dialogue<'_>, short: &str, codec: Codec, batches: &[&[i64]]) 
 fn special(d: &mut Dialogue<'_>) -> Result<()> {
     let topic = stamped(d, "a", Codec::None, &[&[5, 1], &[9, 2], &[3]])?;
     ask_times(d, &topic, 11, &SPECIAL)?;
-    d.quiet(2, &delete_to(&topic, 3))?;
+    d.quiet(2, &delete_of(&topic, &[(0, 3)]))?;
     d.note("the first three records deleted");
     ask_times(d, &topic, 11, &SPECIAL)
 }
@@ -119,7 +105,7 @@ fn empty(d: &mut Dialogue<'_>) -> Result<()> {
         &[("a time", now), ("time 0", 0), ("the last time", i64::MAX)],
     )?;
     let topic = stamped(d, "b", Codec::None, &[&[5, 1]])?;
-    d.quiet(2, &delete_to(&topic, -1))?;
+    d.quiet(2, &delete_of(&topic, &[(0, -1)]))?;
     d.note("all deleted");
     ask_times(d, &topic, 11, &SPECIAL)?;
     ask_times(d, &topic, 4, &[("a time", now), ("time 0", 0)])
@@ -228,7 +214,7 @@ fn over_segments(d: &mut Dialogue<'_>) -> Result<()> {
     };
     times(d)?;
     ask_times(d, &topic, 7, &[("max timestamp", -3)])?;
-    d.quiet(2, &delete_to(&topic, 25))?;
+    d.quiet(2, &delete_of(&topic, &[(0, 25)]))?;
     d.note("the first 25 records deleted");
     times(d)?;
     ask_times(d, &topic, 7, &[("max timestamp", -3), ("earliest", -2)])
@@ -242,7 +228,7 @@ fn after_restart(d: &mut Dialogue<'_>) -> Result<()> {
         &[&[0, 10, 20, 30], &[25, 15, 40, 35], &[50, 45]],
     )?;
     let stamp = d.stamp_ms();
-    d.quiet(2, &delete_to(&topic, 2))?;
+    d.quiet(2, &delete_of(&topic, &[(0, 2)]))?;
     d.hang_up();
     d.target().kill_and_start()?;
     for after in [0, 10, 20, 21, 31, 41, 46, 51] {

@@ -6,13 +6,12 @@ use protocol::messages::create_partitions::{
 use protocol::messages::create_topics::{
     CreatableReplicaAssignment, CreatableTopic, CreatableTopicConfig, CreateTopicsRequest,
 };
-use protocol::messages::delete_records::{DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic};
 use protocol::messages::delete_topics::{DeleteTopicState, DeleteTopicsRequest};
 use protocol::messages::metadata::{MetadataRequest, MetadataRequestTopic};
 use protocol::{Str, Uuid};
 
 use super::super::Case;
-use super::super::dialogue::{Dialogue, Topic};
+use super::super::dialogue::{Dialogue, delete_of};
 use super::super::target::{RESTARTS, Setup};
 use super::versions::NO_TOPIC_ID;
 use crate::error::Result;
@@ -347,22 +346,6 @@ fn partitions(d: &mut Dialogue<'_>) -> Result<()> {
     Ok(())
 }
 
-fn delete_to(topic: &Topic, parts: &[(i32, i64)]) -> DeleteRecordsRequest {
-    DeleteRecordsRequest {
-        topics: vec![DeleteRecordsTopic {
-            name: topic.name.clone(),
-            partitions: parts
-                .iter()
-                .map(|&(partition_index, offset)| DeleteRecordsPartition {
-                    partition_index,
-                    offset,
-                })
-                .collect(),
-        }],
-        timeout_ms: 10_000,
-    }
-}
-
 const TEN: [&str; 10] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
 
 fn records(d: &mut Dialogue<'_>) -> Result<()> {
@@ -370,7 +353,7 @@ fn records(d: &mut Dialogue<'_>) -> Result<()> {
     let batch = d.batch(&TEN);
     d.written(&topic, 0, batch)?;
     for offset in [5, 5, 3, 0, 11, -2, i64::MAX, -1, 10] {
-        d.ask(&format!("to {offset}"), 2, &delete_to(&topic, &[(0, offset)]))?;
+        d.ask(&format!("to {offset}"), 2, &delete_of(&topic, &[(0, offset)]))?;
     }
     d.fetch("4", &topic, 0, 4)?;
     d.fetch("10", &topic, 0, 10)?;
@@ -382,7 +365,7 @@ fn records(d: &mut Dialogue<'_>) -> Result<()> {
     d.ask(
         "good, empty and unknown partitions",
         2,
-        &delete_to(&two, &[(0, 4), (1, 0), (7, 0)]),
+        &delete_of(&two, &[(0, 4), (1, 0), (7, 0)]),
     )?;
     d.fetch("from the middle of a batch on", &two, 0, 4)?;
     for policy in ["compact", "compact,delete"] {
@@ -390,7 +373,7 @@ fn records(d: &mut Dialogue<'_>) -> Result<()> {
         let records: Vec<_> = d.records(&TEN).into_iter().map(|one| one.key("k")).collect();
         let batch = super::super::batch::compressed(protocol::compression::Codec::None, &records);
         d.written(&topic, 0, batch)?;
-        d.ask(policy, 2, &delete_to(&topic, &[(0, 2)]))?;
+        d.ask(policy, 2, &delete_of(&topic, &[(0, 2)]))?;
     }
     Ok(())
 }
@@ -399,10 +382,10 @@ fn records_after_kill(d: &mut Dialogue<'_>) -> Result<()> {
     let topic = d.topic("a", 1, &[])?;
     let batch = d.batch(&TEN);
     d.written(&topic, 0, batch)?;
-    d.ask("to 5", 2, &delete_to(&topic, &[(0, 5)]))?;
+    d.ask("to 5", 2, &delete_of(&topic, &[(0, 5)]))?;
     d.hang_up();
     d.target().kill_and_start()?;
-    d.ask("to 3 after kill -9", 2, &delete_to(&topic, &[(0, 3)]))?;
+    d.ask("to 3 after kill -9", 2, &delete_of(&topic, &[(0, 3)]))?;
     for offset in [4, 5] {
         let answer = d.quiet(12, &super::super::dialogue::fetch_of([(&topic, 0, offset)], 0))?;
         let parts = answer.responses.iter().flat_map(|topic| &topic.partitions);
