@@ -6,6 +6,7 @@ use protocol::Uuid;
 use protocol::messages::cluster_metadata::PartitionChangeRecord;
 
 use super::context::Draft;
+use super::topics::may_lead;
 use crate::config::BrokerLayers;
 use crate::ids::BrokerId;
 use crate::image::{BrokerList, MetadataImage, PartitionImage};
@@ -17,10 +18,10 @@ pub(super) fn on_broker_gone(draft: &mut Draft, broker: BrokerId, layers: &Broke
         if !partition.isr.contains(&broker) {
             return None;
         }
-        let min_isr = usize::try_from(min_isr(&image, topic, layers)).unwrap_or(1);
         let mut next = partition.clone();
         if partition.isr.len() > 1 {
             next.isr.retain(|replica| *replica != broker);
+            let min_isr = usize::try_from(min_isr(&image, topic, layers)).unwrap_or(1);
             if next.isr.len() < min_isr.min(partition.replicas.len()) {
                 next.elr.push(broker);
             }
@@ -93,14 +94,10 @@ fn change_record(
     }
 }
 
-/// The first replica in sync that may serve, in preference order.
+/// The first replica in sync that may lead, in preference order.
 fn first_able(image: &MetadataImage, partition: &PartitionImage, gone: BrokerId) -> Option<BrokerId> {
     partition.replicas.iter().copied().find(|replica| {
-        let serves = image
-            .brokers
-            .get(*replica)
-            .is_some_and(|broker| !broker.fenced && !broker.in_controlled_shutdown);
-        *replica != gone && partition.isr.contains(replica) && serves
+        *replica != gone && partition.isr.contains(replica) && may_lead(&image.brokers, *replica)
     })
 }
 

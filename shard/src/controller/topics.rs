@@ -255,7 +255,8 @@ pub(super) fn invalid_assignment(message: String) -> ApiError {
     ApiError::new(ErrorCode::INVALID_REPLICA_ASSIGNMENT, message)
 }
 
-fn may_lead(brokers: &BrokersImage, id: BrokerId) -> bool {
+/// Whether a broker may lead partitions: it is there, not fenced and not leaving.
+pub(super) fn may_lead(brokers: &BrokersImage, id: BrokerId) -> bool {
     brokers
         .get(id)
         .is_some_and(|broker| !broker.fenced && !broker.in_controlled_shutdown)
