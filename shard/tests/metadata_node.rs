@@ -370,12 +370,12 @@ fn what_was_answered_is_there_after_a_crash_at_any_write() {
                 partition: 0,
             };
             let log = store.find_log(id).expect("the metadata log");
-            let offsets = store.offsets(log).expect("it is open");
+            let size = store.size(log).expect("it is open");
             // Segments below the older snapshot are gone; within a segment the start is only remembered while it runs.
             assert!(
-                offsets.segments <= 3,
+                size.segments <= 3,
                 "seed {seed}: {} segments are kept",
-                offsets.segments
+                size.segments
             );
         });
         answered += witness.answered.get();

@@ -16,7 +16,7 @@ use crate::error::{AppendError, StorageError};
 use crate::journal::writer::{Journal, JournalOptions};
 use crate::layout::{DirMark, DirName};
 use crate::log::append::{AppendBatch, Appended};
-use crate::log::{Log, LogOffsets, LogRef};
+use crate::log::{Log, LogOffsets, LogRef, LogSize};
 use crate::notify::Notify;
 use crate::recovery::record::{LogRecord, load_directory};
 use crate::stats::CommitTotals;
@@ -196,6 +196,12 @@ impl<D: Disk> Store<D> {
     #[must_use]
     pub fn offsets(&self, log: LogRef) -> Option<LogOffsets> {
         self.log(log).map(|log| log.state.borrow().offsets())
+    }
+
+    /// What the log takes; `None` when it is not open here. Looks at each segment: for reports, not for requests.
+    #[must_use]
+    pub fn size(&self, log: LogRef) -> Option<LogSize> {
+        self.log(log).map(|log| log.state.borrow().size())
     }
 
     /// Waits until the log is durable up to `offset`. Somebody else commits.

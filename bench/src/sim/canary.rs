@@ -14,10 +14,10 @@ use shard::env::{Instant, WallMs};
 use shard::message::OffsetAnswer;
 use shard::net::{ByteStream, ByteWriter};
 use shard::owner::store::StoreLogs;
-use shard::owner::{Appended, LogEnds, Logs, LogsIo, LookUp, Read};
+use shard::owner::{Appended, Logs, LogsIo, LookUp, Read};
 use storage::disk::sim::SimDisk;
 use storage::error::{AppendError, StorageError};
-use storage::log::LogRef;
+use storage::log::{LogOffsets, LogRef, LogSize};
 use storage::stats::StoreStats;
 use storage::store::ColdRead;
 use storage::types::{LeaderEpoch, LogId, Offset, ProducerId};
@@ -136,12 +136,16 @@ impl Logs for SimLogs {
         self.inner.read(log, from, upper, bytes_max, at_least_one)
     }
 
-    fn ends(&self, log: LogRef) -> LogEnds {
+    fn ends(&self, log: LogRef) -> LogOffsets {
         let mut ends = self.inner.ends(log);
         if self.is(Canary::EarlyAcknowledgement) {
-            ends.durable = ends.end;
+            ends.durable_end = ends.log_end;
         }
         ends
+    }
+
+    fn size(&self, log: LogRef) -> LogSize {
+        self.inner.size(log)
     }
 
     fn epoch_end(&self, log: LogRef, epoch: LeaderEpoch) -> (LeaderEpoch, Offset) {

@@ -106,7 +106,7 @@ impl<L: Logs> Owner<L> {
     fn is_passed(&self, wait: WaitItem, wait_for: WaitFor) -> bool {
         let partition = &self.partitions[wait.partition];
         let reached = match wait_for {
-            WaitFor::Durable => self.logs.ends(partition.log).durable,
+            WaitFor::Durable => self.logs.ends(partition.log).durable_end,
             WaitFor::HighWatermark => partition.watermark.high_watermark(),
         };
         wait.target <= reached

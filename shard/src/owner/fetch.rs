@@ -1,9 +1,9 @@
 //! Fetch on the owner: fencing, divergence, bounds, data from memory or a plan to read it from disk (FE-6…16).
 
 use protocol::{ErrorCode, RecordBytes};
+use storage::log::LogOffsets;
 use storage::types::{LeaderEpoch, Offset};
 
-use super::logs::LogEnds;
 use super::{Logs, Owner, OwnerOutput, Partition, Read};
 use crate::message::{
     FetchAnswer, FetchEntry, FetchRead, Isolation, PartitionData, ReplyTo, ShardReply, Wait,
@@ -164,7 +164,7 @@ impl<L: Logs> Owner<L> {
                 return (data, nothing());
             }
         }
-        if entry.offset < ends.start || entry.offset > ends.end {
+        if entry.offset < ends.log_start || entry.offset > ends.log_end {
             return (PartitionData::failed(ErrorCode::OFFSET_OUT_OF_RANGE), nothing());
         }
         if let Isolation::ReadCommitted = isolation {
@@ -231,20 +231,20 @@ pub(super) fn fenced(theirs: LeaderEpoch, ours: LeaderEpoch) -> Option<ErrorCode
     }
 }
 
-fn bounds<H>(partition: &Partition<H>, ends: &LogEnds) -> PartitionData {
+fn bounds<H>(partition: &Partition<H>, ends: &LogOffsets) -> PartitionData {
     PartitionData {
         high_watermark: partition.watermark.high_watermark().0,
         last_stable_offset: partition.last_stable_offset(ends).0,
-        log_start_offset: ends.start.0,
+        log_start_offset: ends.log_start.0,
         ..PartitionData::default()
     }
 }
 
 /// FE-8.
-pub(super) fn upper_bound<H>(partition: &Partition<H>, ends: &LogEnds, isolation: Isolation) -> Offset {
+pub(super) fn upper_bound<H>(partition: &Partition<H>, ends: &LogOffsets, isolation: Isolation) -> Offset {
     match isolation {
         Isolation::ReadUncommitted => partition.watermark.high_watermark(),
         Isolation::ReadCommitted => partition.last_stable_offset(ends),
-        Isolation::Replica(_) => ends.end,
+        Isolation::Replica(_) => ends.log_end,
     }
 }

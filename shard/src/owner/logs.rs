@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use protocol::RecordBytes;
 use storage::error::{AppendError, StorageError};
+use storage::log::{LogOffsets, LogSize};
 use storage::stats::StoreStats;
 use storage::types::{LeaderEpoch, LogId, Offset, ProducerId};
 
@@ -37,7 +38,9 @@ pub trait Logs {
         at_least_one: bool,
     ) -> Read<Self::Cold>;
     /// Where the log starts and ends.
-    fn ends(&self, log: Self::Log) -> LogEnds;
+    fn ends(&self, log: Self::Log) -> LogOffsets;
+    /// What the log takes, for reports.
+    fn size(&self, log: Self::Log) -> LogSize;
     /// The largest epoch at or below `epoch` and where it ends (LE-1…3); the log's newest epoch ends at its end.
     fn epoch_end(&self, log: Self::Log, epoch: LeaderEpoch) -> (LeaderEpoch, Offset);
     /// The epoch of the newest batch, NONE for an empty log.
@@ -94,23 +97,6 @@ pub struct Appended {
     pub log_append_time: i64,
     /// The log start at this moment.
     pub log_start: Offset,
-}
-
-/// The ends of a log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LogEnds {
-    /// The first offset that can be read.
-    pub start: Offset,
-    /// One past the last offset appended.
-    pub end: Offset,
-    /// One past the last offset that is on stable storage, as the log's durability class has it.
-    pub durable: Offset,
-    /// The first offset of an open transaction.
-    pub first_unstable: Option<Offset>,
-    /// Bytes in all segments.
-    pub size_bytes: u64,
-    /// Number of segments.
-    pub segments: usize,
 }
 
 /// The outcome of a read.

@@ -24,7 +24,7 @@ use storage::types::{LeaderEpoch, LogId, Offset};
 
 pub use self::counters::{OwnerCounters, PartitionStats};
 pub use self::fetch::{ColdFetch, ColdPiece};
-pub use self::logs::{Appended, LogEnds, Logs, LogsIo, Read};
+pub use self::logs::{Appended, Logs, LogsIo, Read};
 pub use self::offsets::{LookUp, OffsetLookup, OpenQuery};
 pub use self::partition::{Partition, PartitionSettings};
 
@@ -215,13 +215,14 @@ impl<L: Logs> Owner<L> {
 
     fn summary(&self, partition: &Partition<L::Log>) -> LogSummary {
         let ends = self.logs.ends(partition.log);
+        let size = self.logs.size(partition.log);
         LogSummary {
             log: partition.id,
-            size_bytes: ends.size_bytes,
-            log_start: ends.start,
+            size_bytes: size.bytes,
+            log_start: ends.log_start,
             high_watermark: partition.watermark.high_watermark(),
-            log_end: ends.end,
-            segments: ends.segments,
+            log_end: ends.log_end,
+            segments: size.segments,
         }
     }
 }

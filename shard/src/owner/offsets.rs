@@ -91,7 +91,7 @@ impl<L: Logs> Owner<L> {
             OffsetQueryKind::Latest(isolation) => {
                 found(upper_bound(partition, &ends, isolation), partition.leader_epoch)
             }
-            OffsetQueryKind::Earliest => found(ends.start, self.logs.epoch_of(log, ends.start)),
+            OffsetQueryKind::Earliest => found(ends.log_start, self.logs.epoch_of(log, ends.log_start)),
             OffsetQueryKind::MaxTimestamp => {
                 let upper = partition.watermark.high_watermark();
                 return Err((log, LookUp::MaxTimestamp { upper }));
@@ -100,7 +100,7 @@ impl<L: Logs> Owner<L> {
                 let upper = upper_bound(partition, &ends, isolation);
                 return Err((log, LookUp::Timestamp { at, upper }));
             }
-            OffsetQueryKind::EpochEnd(epoch) if epoch == partition.leader_epoch => found(ends.end, epoch),
+            OffsetQueryKind::EpochEnd(epoch) if epoch == partition.leader_epoch => found(ends.log_end, epoch),
             OffsetQueryKind::EpochEnd(epoch) => {
                 let (epoch, end) = self.logs.epoch_end(log, epoch);
                 found(end, epoch)

@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
+use storage::log::LogOffsets;
 use storage::types::{LeaderEpoch, LogId, Offset};
 
 use super::counters::OwnerCounters;
-use super::logs::LogEnds;
 use crate::ids::BrokerId;
 use crate::partition::watermark::Watermark;
 
@@ -44,9 +44,9 @@ impl<H> Partition<H> {
         broker: BrokerId,
         leader_epoch: LeaderEpoch,
         settings: PartitionSettings,
-        ends: LogEnds,
+        ends: LogOffsets,
     ) -> Self {
-        let mut watermark = Watermark::new(broker, 1, vec![broker], ends.durable);
+        let mut watermark = Watermark::new(broker, 1, vec![broker], ends.durable_end);
         watermark.set_min_insync_replicas(settings.min_insync_replicas);
         Self {
             id,
@@ -76,7 +76,7 @@ impl<H> Partition<H> {
     }
 
     /// The last stable offset: the first offset of the oldest open transaction if below the high watermark (FE-12).
-    pub(super) fn last_stable_offset(&self, ends: &LogEnds) -> Offset {
+    pub(super) fn last_stable_offset(&self, ends: &LogOffsets) -> Offset {
         let mark = self.watermark.high_watermark();
         ends.first_unstable.map_or(mark, |first| first.min(mark))
     }

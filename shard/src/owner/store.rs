@@ -6,15 +6,16 @@ use bytes::Bytes;
 use protocol::{ErrorCode, RecordBytes};
 use storage::disk::Disk;
 use storage::error::{AppendError, StorageError};
-use storage::log::LogRef;
+
 use storage::log::append::AppendBatch;
 use storage::log::config::{Durability, LogConfig};
 use storage::log::timestamps::TimedOffset;
+use storage::log::{LogOffsets, LogRef, LogSize};
 use storage::stats::StoreStats;
 use storage::store::{ColdRead, ReadOutcome, Store};
 use storage::types::{LeaderEpoch, LogId, Offset, ProducerId};
 
-use super::logs::{Appended, LogEnds, Logs, LogsIo, Read};
+use super::logs::{Appended, Logs, LogsIo, Read};
 use super::offsets::LookUp;
 use crate::config::{self, TopicSettings};
 use crate::env::WallMs;
@@ -82,16 +83,12 @@ impl<D: Disk> Logs for StoreLogs<D> {
         }
     }
 
-    fn ends(&self, log: LogRef) -> LogEnds {
-        let offsets = self.0.offsets(log).unwrap_or_default();
-        LogEnds {
-            start: offsets.log_start,
-            end: offsets.log_end,
-            durable: offsets.durable_end,
-            first_unstable: offsets.first_unstable,
-            size_bytes: offsets.size_bytes,
-            segments: offsets.segments,
-        }
+    fn ends(&self, log: LogRef) -> LogOffsets {
+        self.0.offsets(log).unwrap_or_default()
+    }
+
+    fn size(&self, log: LogRef) -> LogSize {
+        self.0.size(log).unwrap_or_default()
     }
 
     fn epoch_end(&self, log: LogRef, epoch: LeaderEpoch) -> (LeaderEpoch, Offset) {

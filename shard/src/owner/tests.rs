@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use bytes::Bytes;
 use protocol::{ErrorCode, RecordBytes};
 use storage::error::AppendError;
+use storage::log::{LogOffsets, LogSize};
 use storage::types::ProducerId;
 
 use super::*;
@@ -91,18 +92,24 @@ impl Logs for FakeLogs {
         Read::Cached(records)
     }
 
-    fn ends(&self, log: usize) -> LogEnds {
+    fn ends(&self, log: usize) -> LogOffsets {
         let log = &self.0.borrow()[log];
-        LogEnds {
-            end: Offset(log.batches.len() as i64),
-            durable: Offset(log.durable as i64),
+        LogOffsets {
+            log_end: Offset(log.batches.len() as i64),
+            durable_end: Offset(log.durable as i64),
+            ..LogOffsets::default()
+        }
+    }
+
+    fn size(&self, _: usize) -> LogSize {
+        LogSize {
             segments: 1,
-            ..LogEnds::default()
+            ..LogSize::default()
         }
     }
 
     fn epoch_end(&self, log: usize, epoch: LeaderEpoch) -> (LeaderEpoch, Offset) {
-        (LeaderEpoch(epoch.0.min(3)), self.ends(log).end)
+        (LeaderEpoch(epoch.0.min(3)), self.ends(log).log_end)
     }
 
     fn newest_epoch(&self, _: usize) -> LeaderEpoch {

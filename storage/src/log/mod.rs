@@ -33,7 +33,7 @@ pub struct LogRef {
     pub(crate) slot: u32,
 }
 
-/// The ends of a log and what it takes.
+/// The ends of a log. All are at hand: asked for with every fetch and append.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogOffsets {
     /// The first offset that can be read.
@@ -44,8 +44,13 @@ pub struct LogOffsets {
     pub durable_end: Offset,
     /// The first offset of the oldest transaction that is open or not yet decided below the high watermark.
     pub first_unstable: Option<Offset>,
+}
+
+/// What a log takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogSize {
     /// Bytes of all segments.
-    pub size_bytes: u64,
+    pub bytes: u64,
     /// Number of segments.
     pub segments: usize,
 }
@@ -187,7 +192,13 @@ impl<D: Disk> LogState<D> {
             log_end: self.end,
             durable_end: self.durable_end,
             first_unstable: self.producers.first_unstable_offset(self.log_start),
-            size_bytes: self.segments.iter().map(|segment| u64::from(segment.size)).sum(),
+        }
+    }
+
+    /// The public size; looks at each segment.
+    pub(crate) fn size(&self) -> LogSize {
+        LogSize {
+            bytes: self.segments.iter().map(|segment| u64::from(segment.size)).sum(),
             segments: self.segments.len(),
         }
     }
