@@ -298,6 +298,9 @@ impl<D: Disk> LogState<D> {
         if !pending || self.cursor.partial != Partial::No {
             return Next::Done;
         }
+        if !self.cursor.is_block_free() {
+            return Next::Wait;
+        }
         let end = if complete || to == FlushTo::End {
             durable
         } else {

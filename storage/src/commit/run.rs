@@ -398,9 +398,7 @@ impl<D: Disk> PendingLogs for Logs<D> {
         let state = log.state.borrow();
         let ready = state.direct_ready();
         LogFacts {
-            // Overlapping rewrites of one block must not race, so an unsynced write waits for the one before; meanwhile
-            // the journal is the way.
-            unsynced_class: state.unsynced_class() && ready && state.cursor.is_still(),
+            unsynced_class: state.unsynced_class() && ready,
             direct_ready: ready && !state.unsynced_class(),
             partial_block: state.cursor.partial != Partial::No,
             unwritten_bytes: state.unwritten_bytes(),

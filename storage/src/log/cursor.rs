@@ -105,6 +105,12 @@ impl WriteCursor {
         self.flights.is_empty()
     }
 
+    /// Whether the block at the cursor may be written now. Of two writes of one block either could be the last to reach the
+    /// disk, so a write of a part of it must have ended before.
+    pub(crate) fn is_block_free(&self) -> bool {
+        self.residue.is_empty() || self.is_still()
+    }
+
     /// The whole blocks below `position` that are not issued yet, as their end; `None` when there are none.
     pub(crate) fn full_blocks_until(&self, position: u32) -> Option<u32> {
         let end = position - position % BLOCK_BYTES as u32;
@@ -133,6 +139,23 @@ mod tests {
         assert_eq!(cursor.land(a), Some((Offset(0), 8192)));
         assert_eq!(cursor.land(c), Some((Offset(0), 12288)));
         assert!(cursor.is_still());
+    }
+
+    #[test]
+    fn a_partly_filled_block_is_not_written_again_before_its_write_has_ended() {
+        let mut cursor = WriteCursor::new(Offset(0), 4510, vec![0; 414]);
+        let part = cursor.launch(5452);
+        cursor.residue = vec![0; 1356];
+        cursor.partial = Partial::No; // a commit that carries the block was durable before the write ended
+        assert!(!cursor.is_block_free());
+        cursor.land(part);
+        assert!(cursor.is_block_free());
+        cursor.residue.clear();
+        cursor.launch(8192);
+        assert!(
+            cursor.is_block_free(),
+            "whole blocks are written once and may overlap in time"
+        );
     }
 
     #[test]

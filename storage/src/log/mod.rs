@@ -162,6 +162,7 @@ impl<D: Disk> LogState<D> {
         };
         first.segment == self.cursor.segment
             && self.cursor.partial == Partial::No
+            && self.cursor.is_block_free()
             && self
                 .segment(first.segment)
                 .is_some_and(|segment| segment.file.is_some() && segment.is_named)
