@@ -75,7 +75,7 @@ impl<D: Disk> Store<D> {
         let unopened = state
             .segment(state.cursor.segment)
             .is_some_and(|segment| segment.file.is_none());
-        if worth || rolled || unopened || state.epochs_dirty {
+        if worth || rolled || unopened {
             self.logs.borrow_mut().touch(log.log_ref.slot);
             self.behind.notify();
         }

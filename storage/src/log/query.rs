@@ -15,9 +15,6 @@ impl<D: Disk> Store<D> {
             let mut state = entry.state.borrow_mut();
             let end = state.end;
             state.epochs_dirty |= state.epochs.assign(epoch, end);
-            drop(state);
-            self.logs.borrow_mut().touch(log.slot);
-            self.behind.notify();
         }
     }
 
