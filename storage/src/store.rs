@@ -176,9 +176,6 @@ impl<D: Disk> Store<D> {
         let bytes = batch.bytes.len();
         let appended = {
             let mut state = entry.state.borrow_mut();
-            if let Some(reason) = &state.offline {
-                return Err(AppendError::Offline(Rc::clone(reason)));
-            }
             if state.closing {
                 return Err(AppendError::NoSuchLog);
             }

@@ -42,10 +42,7 @@ pub struct CommitOutcome {
 pub(crate) struct ControlFrame {
     pub(crate) slot: u32,
     pub(crate) kind: FrameKind,
-    pub(crate) auxiliary: u32,
     pub(crate) offset: Offset,
-    pub(crate) segment: Offset,
-    pub(crate) position: u32,
 }
 
 /// One log's part of a commit being built.
@@ -291,11 +288,8 @@ impl<D: Disk> Store<D> {
         for control in controls {
             if let Some(log) = logs.get(control.slot) {
                 let mut header = frame(&log, control.kind);
-                header.auxiliary = control.auxiliary;
                 header.base_offset = control.offset;
                 header.end_offset = control.offset;
-                header.segment = control.segment;
-                header.position = control.position;
                 encoder.frame(&header, |_| {});
             }
         }

@@ -58,10 +58,7 @@ impl<D: Disk> Store<D> {
         self.commit_control(ControlFrame {
             slot: log.slot,
             kind: FrameKind::Start,
-            auxiliary: 0,
             offset: start,
-            segment: Offset::ZERO,
-            position: 0,
         })
         .await?;
         self.remove_segments_below_start(&entry).await?;
@@ -156,10 +153,7 @@ impl<D: Disk> Store<D> {
         self.commit_control(ControlFrame {
             slot: log.log_ref.slot,
             kind: FrameKind::Retire,
-            auxiliary: 0,
             offset: end,
-            segment: Offset::ZERO,
-            position: 0,
         })
         .await?;
         // A flush may have begun meanwhile; it ends before the files move.

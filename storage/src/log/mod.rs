@@ -16,7 +16,6 @@ pub mod timestamps;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 
 use crate::disk::Disk;
 use crate::leader_epoch::LeaderEpochs;
@@ -82,8 +81,6 @@ pub(crate) struct LogState<D: Disk> {
     pub(crate) epochs: LeaderEpochs,
     pub(crate) epochs_dirty: bool,
     pub(crate) producers: ProducerState,
-    /// Set when the log alone is offline (damage).
-    pub(crate) offline: Option<Rc<str>>,
     /// Where recovery may start.
     pub(crate) marks: mark::Marks,
     /// The journal generation whose file names this log.

@@ -86,9 +86,6 @@ impl<D: Disk> Store<D> {
             return ReadOutcome::Offline;
         };
         let state = entry.state.borrow();
-        if state.offline.is_some() {
-            return ReadOutcome::Offline;
-        }
         if offset < state.log_start || offset > state.end {
             return ReadOutcome::OutOfRange;
         }
@@ -175,9 +172,6 @@ impl<D: Disk> Store<D> {
 impl<D: Disk> LogState<D> {
     /// Where `read` starts, `None` when the log has nothing there any more.
     fn cold_place(&self, read: &ColdRead) -> Result<Option<ColdPlace<D>>, StorageError> {
-        if let Some(reason) = &self.offline {
-            return Err(StorageError::Offline(Rc::clone(reason)));
-        }
         if read.offset < self.log_start || read.offset > self.end {
             return Err(StorageError::OffsetOutOfRange {
                 wanted: read.offset,

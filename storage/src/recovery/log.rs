@@ -114,7 +114,6 @@ impl<D: Disk> Store<D> {
             epochs: LeaderEpochs::new(),
             epochs_dirty: false,
             producers: ProducerState::new(base, self.options.producers_max),
-            offline: None,
             marks: Marks::default(),
             introduced: 0,
             is_unsynced,
