@@ -126,14 +126,14 @@ impl<'a, D: Disk> Redo<'a, D> {
     ) -> Result<u64, StorageError> {
         self.write_all().await?;
         for log in self.logs.values() {
-            if !log.is_loose {
-                log.cut_files(self.disk).await?;
-            }
             let record = records
                 .entry(log.name.clone())
                 .or_insert_with(|| log.new_record());
             log.update(record);
             log.check_skipped(record)?;
+            if !log.is_loose {
+                log.cut_files(self.disk).await?;
+            }
         }
         Ok(self.written_bytes)
     }
@@ -382,11 +382,15 @@ impl LogRedo {
         Ok(bytes.len() as u64)
     }
 
-    /// Cuts the last segment to the log's end and removes segments above it.
+    /// Cuts the last segment to the log's end and removes segments above it. When the last segment was deleted, what lies
+    /// above it was begun later, and nothing is cut.
     async fn cut_files<D: Disk>(&self, disk: &D) -> Result<(), StorageError> {
         let Some((segment, end)) = self.end else {
             return Ok(());
         };
+        if self.skipped == Some(segment) {
+            return Ok(());
+        }
         let file = open_or_create(disk, &segment_path(&self.dir, segment, "log")).await?;
         file.truncate(u64::from(end)).await?;
         file.close().await?;
@@ -450,4 +454,74 @@ fn damage(path: &Path, position: u64, found: String) -> StorageError {
         found,
     }
     .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::sim::{SimDisk, SimDiskConfig};
+    use crate::sim_executor::SimExecutor;
+    use crate::types::TopicId;
+
+    fn frame(kind: FrameKind, base: i64, end: i64, position: u32, payload: &[u8]) -> Frame<'_> {
+        let header = FrameHeader {
+            kind,
+            is_loose: false,
+            auxiliary: 0,
+            incarnation: Incarnation(1),
+            base_offset: Offset(base),
+            end_offset: Offset(end),
+            segment: Offset::ZERO,
+            position,
+            payload_bytes: payload.len() as u32,
+        };
+        Frame { header, payload }
+    }
+
+    /// Replays frames of segment 0 that go on at byte 8,192, and then perhaps that the log starts at `start`, where that
+    /// segment was deleted and the next one was begun. Gives the names in the log's directory.
+    fn after_deletion(start: Option<i64>) -> Result<Vec<String>, StorageError> {
+        let executor = SimExecutor::new(1);
+        let disk = SimDisk::new(&executor.handle(), SimDiskConfig::seeded(1));
+        executor.block_on(async {
+            let (root, dir) = (Path::new("/data"), Path::new("/data/t-0"));
+            disk.create_dir(root).await?;
+            disk.create_dir(dir).await?;
+            let next = segment_path(dir, Offset(10), "log");
+            disk.open(&next, OpenMode::CreateNew).await?.close().await?;
+            let id = LogId {
+                topic: TopicId([7; 16]),
+                partition: 0,
+            };
+            let open = OpenPayload {
+                id,
+                directory: "t-0".to_owned(),
+            };
+            let open = open.encode();
+            let mut redo = Redo::new(&disk, root);
+            redo.begin_shard(std::iter::empty());
+            redo.apply(&frame(FrameKind::Open, 0, 0, 0, &open), true).await?;
+            redo.apply(&frame(FrameKind::Append, 5, 10, 8192, &[1; 100]), true)
+                .await?;
+            if let Some(start) = start {
+                redo.apply(&frame(FrameKind::Start, start, start, 0, &[]), true)
+                    .await?;
+            }
+            redo.finish(&mut BTreeMap::new()).await?;
+            let names = disk.list(dir).await?;
+            Ok(names.into_iter().map(|entry| entry.name).collect())
+        })
+    }
+
+    #[test]
+    fn a_deleted_segment_is_not_made_again_and_the_one_begun_after_it_stays() {
+        assert_eq!(after_deletion(Some(10)).unwrap(), ["00000000000000000010.log"]);
+    }
+
+    #[test]
+    fn a_segment_that_is_missing_without_a_deletion_is_damage() {
+        for start in [None, Some(0)] {
+            assert!(matches!(after_deletion(start), Err(StorageError::Damage(_))));
+        }
+    }
 }
