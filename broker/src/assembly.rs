@@ -13,7 +13,6 @@ use shard::driver::OwnerDriver;
 use shard::env::Env;
 use shard::image::MetadataImage;
 use shard::net::ByteStream;
-use shard::notify::Notify;
 use shard::owner::{LogsIo, Owner};
 use shard::placement::Placement;
 use shard::quorum::StoreLog;
@@ -25,6 +24,7 @@ use storage::disk::{Disk, DiskError};
 use storage::error::StorageError;
 use storage::layout::CLEAN_SHUTDOWN_FILE;
 use storage::log::config::LogConfig;
+use storage::notify::Notify;
 use storage::recovery::recover_journals;
 use storage::store::{Store, StoreOptions};
 

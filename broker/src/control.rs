@@ -18,10 +18,10 @@ use shard::controller::{ControllerCommand, ControllerResponse, random_uuid};
 use shard::env::Env;
 use shard::ids::ShardId;
 use shard::image::{ImageChanges, MetadataImage};
-use shard::notify::Notify;
 use shard::quorum::identity::Identity;
 use shard::quorum::node::{CommandQueue, NodeEffects, NodeOptions, QuorumNode};
 use shard::quorum::{PeerMessage, QuorumLog, QuorumOptions, Voter};
+use storage::notify::Notify;
 
 use crate::config::settings::ListenerSettings;
 use crate::node::{Broker, NodeMessage};

@@ -9,9 +9,9 @@ use shard::budget::Budget;
 use shard::controller::{ControllerCommand, ControllerResponse};
 use shard::env::Env;
 use shard::fetch::session::FetchSessions;
-use shard::notify::Notify;
 use shard::router::Router;
 use shard::runtime::port::PortReply;
+use storage::notify::Notify;
 
 use crate::api::init_producer_id::ProducerIds;
 use crate::config::settings::Settings;

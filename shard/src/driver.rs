@@ -9,10 +9,10 @@ use storage::error::StorageError;
 
 use crate::env::{Env, Instant};
 use crate::message::ShardReply;
-use crate::notify::Notify;
 use crate::owner::{ColdFetch, LogsIo, OffsetLookup, Owner, OwnerOutput};
 use crate::router::{Router, ShardMessage};
 use crate::runtime::mailbox::Inbox;
+use storage::notify::Notify;
 
 /// Messages handled before the reactor gets its turn.
 const MESSAGES_PER_TURN: usize = 256;

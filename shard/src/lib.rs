@@ -14,7 +14,6 @@ pub mod ids;
 pub mod image;
 pub mod message;
 pub mod net;
-pub mod notify;
 pub mod owner;
 pub mod partition;
 pub mod placement;

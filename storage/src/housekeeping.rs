@@ -31,7 +31,7 @@ impl<D: Disk> Store<D> {
     /// [`StorageError`] when the store is or goes offline; the loop ends then.
     pub async fn housekeeping(&self) -> Result<(), StorageError> {
         self.behind
-            .wait_for(|| {
+            .until(|| {
                 let work = !self.closed.get() && self.has_background_work();
                 (self.is_offline() || work).then_some(())
             })
@@ -92,7 +92,7 @@ impl<D: Disk> Store<D> {
         // Nothing is planned meanwhile, and what was planned has been written.
         self.plan_lock().await;
         self.moved
-            .wait_for(|| (log.state.borrow().cursor.is_still() || self.is_offline()).then_some(()))
+            .until(|| (log.state.borrow().cursor.is_still() || self.is_offline()).then_some(()))
             .await;
         let synced = self.disk.sync_filesystem(&self.dir).await;
         if synced.is_ok() {
@@ -130,7 +130,7 @@ impl<D: Disk> Store<D> {
     async fn recycle_oldest(&self) -> Result<(), StorageError> {
         if self.recycling.replace(true) {
             self.moved
-                .wait_for(|| (!self.recycling.get() || self.is_offline()).then_some(()))
+                .until(|| (!self.recycling.get() || self.is_offline()).then_some(()))
                 .await;
             return self.check_online();
         }
@@ -216,14 +216,14 @@ impl<D: Disk> Store<D> {
             self.commit().await?;
         }
         self.moved
-            .wait_for(|| {
+            .until(|| {
                 let idle = self.commits_ended.get() == self.commits_started.get();
                 (idle || self.is_offline()).then_some(())
             })
             .await;
         self.plan_lock().await; // for good: nothing is committed any more
         self.moved
-            .wait_for(|| (!self.recycling.get() || self.is_offline()).then_some(()))
+            .until(|| (!self.recycling.get() || self.is_offline()).then_some(()))
             .await;
         for some in logs.chunks(FLUSHES_MAX) {
             let closing = some.iter().map(|log| self.close_files(log));

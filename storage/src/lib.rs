@@ -11,7 +11,7 @@ pub mod journal;
 pub mod layout;
 pub mod leader_epoch;
 pub mod log;
-mod notify;
+pub mod notify;
 pub mod producer_state;
 pub mod recovery;
 pub mod segment;

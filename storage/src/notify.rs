@@ -5,19 +5,27 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-/// Wakes whoever waits for a condition. The condition itself lives elsewhere, in a `Cell` or `RefCell` of the owner.
+/// Wakes whoever waits for a condition. The condition itself lives elsewhere, in a `Cell` or `RefCell` of the owner. For the
+/// tasks of one thread: not `Send`.
 ///
-/// At most a few tasks wait on one of these (the drivers of a store); the list is as long as there are waiters.
-#[derive(Default)]
-pub(crate) struct Notify {
+/// Memory: 40 bytes, and a waker for each who waits.
+#[derive(Debug, Default)]
+pub struct Notify {
     waiters: RefCell<Vec<Waker>>,
     count: Cell<u64>,
 }
 
 impl Notify {
+    /// Nobody waits.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
     /// Wakes all waiters; they look at their conditions again.
-    pub(crate) fn notify(&self) {
+    pub fn notify(&self) {
         self.count.set(self.count.get() + 1);
+        // Outside of the borrow: a waker may run foreign code.
         let waiters = std::mem::take(&mut *self.waiters.borrow_mut());
         for waiter in waiters {
             waiter.wake();
@@ -27,11 +35,12 @@ impl Notify {
     /// Ends with the next [`Self::notify`].
     pub(crate) fn next(&self) -> impl Future<Output = ()> {
         let count = self.count.get();
-        self.wait_for(move || (self.count.get() != count).then_some(()))
+        self.until(move || (self.count.get() != count).then_some(()))
     }
 
-    /// Ends with the first `Some` of `condition`, which is looked at now and after each [`Self::notify`].
-    pub(crate) fn wait_for<T>(&self, mut condition: impl FnMut() -> Option<T>) -> impl Future<Output = T> {
+    /// Ends with the first `Some` of `condition`, which is looked at now and after each [`Self::notify`]. It must not hold
+    /// borrows of the state it looks at beyond the call.
+    pub fn until<T>(&self, mut condition: impl FnMut() -> Option<T>) -> impl Future<Output = T> {
         poll_fn(move |context| {
             if let Some(value) = condition() {
                 return Poll::Ready(value);
@@ -75,4 +84,27 @@ fn poll_entries<F: Future>(entries: &mut [Entry<F>], context: &mut Context<'_>) 
         }
     }
     if pending { Poll::Pending } else { Poll::Ready(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::pin::pin;
+
+    #[test]
+    fn a_waiter_is_asked_again_after_each_notification() {
+        let notify = Notify::new();
+        let value = Cell::new(0);
+        let mut wait = pin!(notify.until(|| (value.get() == 2).then_some("two")));
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(wait.as_mut().poll(&mut cx).is_pending());
+        value.set(1);
+        notify.notify();
+        assert!(notify.waiters.borrow().is_empty());
+        assert!(wait.as_mut().poll(&mut cx).is_pending());
+        assert_eq!(notify.waiters.borrow().len(), 1);
+        value.set(2);
+        notify.notify();
+        assert_eq!(wait.as_mut().poll(&mut cx), Poll::Ready("two"));
+    }
 }

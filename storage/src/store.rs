@@ -207,7 +207,7 @@ impl<D: Disk> Store<D> {
     /// [`StorageError`] when the store is or goes offline, or the log is not open.
     pub async fn durable_to(&self, log: LogRef, offset: Offset) -> Result<(), StorageError> {
         self.moved
-            .wait_for(|| {
+            .until(|| {
                 if let Err(error) = self.check_online() {
                     return Some(Err(error));
                 }

@@ -57,7 +57,7 @@ impl<D: Disk> Store<D> {
     /// Writes the log's durable bytes to its segments, finishing rolled ones on the way.
     pub(crate) async fn flush_log(&self, log: &Rc<Log<D>>, to: FlushTo) -> Result<(), StorageError> {
         self.moved
-            .wait_for(|| (!log.flushing.get()).then(|| log.flushing.set(true)))
+            .until(|| (!log.flushing.get()).then(|| log.flushing.set(true)))
             .await;
         let result = self.flush_locked(log, to).await;
         log.flushing.set(false);

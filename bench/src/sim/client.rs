@@ -15,7 +15,7 @@ use protocol::message::{Message, Request};
 use protocol::messages::metadata::{MetadataRequest, MetadataRequestTopic, MetadataResponse};
 use protocol::{ApiKey, ErrorCode, Reader, Str, Uuid, Writer};
 use shard::net::{ByteReader, ByteStream, ByteWriter};
-use shard::notify::Notify;
+use storage::notify::Notify;
 use storage::sim_executor::SimHandle;
 use storage::sim_rng::SimRng;
 

@@ -12,7 +12,7 @@ use bytes::{Bytes, BytesMut};
 use futures_lite::future::or;
 use shard::env::Instant;
 use shard::net::{ByteReader, ByteStream, ByteWriter};
-use shard::notify::Notify;
+use storage::notify::Notify;
 use storage::sim_executor::SimHandle;
 use storage::sim_rng::SimRng;
 

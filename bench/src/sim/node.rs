@@ -18,12 +18,12 @@ use protocol::Str;
 use protocol::messages::create_topics::{CreatableTopic, CreateTopicsRequest};
 use shard::controller::{ControllerCommand, ControllerResponse};
 use shard::ids::ShardId;
-use shard::notify::Notify;
 use shard::owner::store::StoreLogs;
 use shard::router::ShardMessage;
 use shard::runtime::mailbox::{Mailbox, MailboxGauges, MailboxLimits, mailboxes};
 use storage::disk::Disk;
 use storage::disk::sim::SimDisk;
+use storage::notify::Notify;
 use storage::sim_executor::SimHandle;
 
 use super::canary::{Canary, Shape, SimLogs, Swapping};

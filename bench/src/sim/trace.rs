@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
 
-use shard::notify::Notify;
+use storage::notify::Notify;
 use storage::sim_executor::SimHandle;
 
 /// Events of the tail that a failure shows.

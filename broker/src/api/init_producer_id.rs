@@ -9,7 +9,7 @@ use protocol::messages::allocate_producer_ids::AllocateProducerIdsRequest;
 use protocol::messages::init_producer_id::{InitProducerIdRequest, InitProducerIdResponse};
 use shard::controller::{ControllerCommand, ControllerResponse};
 use shard::env::Env;
-use shard::notify::Notify;
+use storage::notify::Notify;
 
 use crate::node::Broker;
 use crate::request::RequestContext;

@@ -16,7 +16,7 @@ use shard::budget::{BudgetClass, Charge};
 use shard::connection::order::{ConnectionOrder, SlotId};
 use shard::env::Env;
 use shard::net::{ByteReader, ByteStream, ByteWriter};
-use shard::notify::Notify;
+use storage::notify::Notify;
 
 use super::intake::Intake;
 use crate::node::Broker;

@@ -23,7 +23,7 @@ use crate::controller::{
 use crate::env::Env;
 use crate::ids::BrokerId;
 use crate::image::{ImageChanges, ImageDelta, ImagePosition, MetadataImage};
-use crate::notify::Notify;
+use storage::notify::Notify;
 
 /// Commands that wait for the controller; one more is refused.
 pub const COMMANDS_MAX: usize = 10_000;

@@ -100,7 +100,7 @@ impl<D: Disk> Store<D> {
     /// Waits until a [`Self::commit`] has something to do. What comes after is the commit itself, for whoever measures it.
     pub async fn staged(&self) {
         self.staged
-            .wait_for(|| (self.has_work() || self.is_offline()).then_some(()))
+            .until(|| (self.has_work() || self.is_offline()).then_some(()))
             .await;
     }
 
@@ -111,7 +111,7 @@ impl<D: Disk> Store<D> {
     /// Only one commit is planned at a time, so that commits get journal space in order.
     pub(crate) async fn plan_lock(&self) {
         self.moved
-            .wait_for(|| (!self.planning.get()).then(|| self.planning.set(true)))
+            .until(|| (!self.planning.get()).then(|| self.planning.set(true)))
             .await;
     }
 
@@ -334,7 +334,7 @@ impl<D: Disk> Store<D> {
             self.fail(error);
         }
         self.moved
-            .wait_for(|| (self.commits_ended.get() == ticket || self.is_offline()).then_some(()))
+            .until(|| (self.commits_ended.get() == ticket || self.is_offline()).then_some(()))
             .await;
         self.check_online()?;
         if let Some(reservation) = reservation {

@@ -134,7 +134,7 @@ impl<D: Disk> Store<D> {
     /// Waits until no commit holds batches of the log and no write to its segments is under way.
     async fn wait_committed(&self, log: &Rc<Log<D>>) -> Result<(), StorageError> {
         self.moved
-            .wait_for(|| {
+            .until(|| {
                 let state = log.state.borrow();
                 let idle = state.tail.staged_bytes() == 0
                     && !state.tail.is_committing(state.durable_end)
@@ -158,7 +158,7 @@ impl<D: Disk> Store<D> {
         .await?;
         // A flush may have begun meanwhile; it ends before the files move.
         self.moved
-            .wait_for(|| (!log.flushing.get() || self.is_offline()).then_some(()))
+            .until(|| (!log.flushing.get() || self.is_offline()).then_some(()))
             .await;
         self.logs.borrow_mut().remove(log.log_ref.slot);
         self.cache.borrow_mut().invalidate(log.log_ref.slot);
@@ -175,7 +175,7 @@ impl<D: Disk> Store<D> {
         self.controls.borrow_mut().push_back(frame);
         self.staged.notify();
         self.moved
-            .wait_for(|| (self.controls_durable.get() >= number || self.is_offline()).then_some(()))
+            .until(|| (self.controls_durable.get() >= number || self.is_offline()).then_some(()))
             .await;
         self.check_online()
     }
