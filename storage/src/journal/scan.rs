@@ -2,6 +2,8 @@
 //! chain ends, it tells a torn tail (cut) from damage (reported): a commit that is bad at or below a sequence that any
 //! other commit, or the checkpoint, recorded as durable is damage. Pure: the reading is in [`crate::recovery`].
 
+use std::borrow::Borrow;
+
 use super::frame::{CommitHeader, FileHeader, Incarnation, Invalid};
 
 /// A valid commit and where it lies in its file.
@@ -64,16 +66,17 @@ pub struct Break {
 ///
 /// # Errors
 /// The chain breaks where it was durable.
-pub fn chain(files: &[FileContent], durable_sequence: u64) -> Result<Chain, Break> {
+pub fn chain<F: Borrow<FileContent>>(files: &[F], durable_sequence: u64) -> Result<Chain, Break> {
     let known = files
         .iter()
+        .map(Borrow::borrow)
         .flat_map(|file| file.commits.iter().chain(&file.behind))
         .map(|place| place.header.durable_sequence)
         .fold(durable_sequence, u64::max);
     // Files are used in the order in which they became ready, which need not be the order of their generations.
     let mut order: Vec<(u64, usize)> = Vec::with_capacity(files.len());
     for (index, file) in files.iter().enumerate() {
-        order.extend(file.first_sequence().map(|sequence| (sequence, index)));
+        order.extend(file.borrow().first_sequence().map(|sequence| (sequence, index)));
     }
     order.sort_unstable();
 
@@ -84,7 +87,7 @@ pub fn chain(files: &[FileContent], durable_sequence: u64) -> Result<Chain, Brea
     let mut expected = None;
     let mut stop = None;
     'files: for (_, index) in order {
-        let file = &files[index];
+        let file = files[index].borrow();
         for place in &file.commits {
             if expected.is_some_and(|sequence| sequence != place.header.sequence) {
                 stop.get_or_insert((index, place.position, Invalid::Field("sequence")));
@@ -201,7 +204,7 @@ mod tests {
         assert!(chain(&[file(1, &[(5, 4)])], 6).is_err());
         assert!(chain(&[file(1, &[(5, 4)])], 5).is_ok());
         assert!(
-            chain(&[], 6).is_ok(),
+            chain::<FileContent>(&[], 6).is_ok(),
             "all files recycled: the checkpoint covers them"
         );
     }

@@ -62,9 +62,9 @@ pub async fn recover_journals<D: Disk>(
     dir: &Path,
     mut progress: impl FnMut(u64, u64),
 ) -> Result<JournalRecovery, StorageError> {
-    let (merged, mut logs, shard_checkpoints) = load_all(disk, dir).await?;
-    add_kafka_checkpoints(disk, dir, &merged, &mut logs).await?;
-    let mut journals = read_journals(disk, dir, merged.run).await?;
+    let (run, mut logs, shard_checkpoints) = load_all(disk, dir).await?;
+    add_kafka_checkpoints(disk, dir, run, &mut logs).await?;
+    let mut journals = read_journals(disk, dir, run).await?;
     let mut out = JournalRecovery {
         shards: journals.iter().filter(|(_, files)| !files.is_empty()).count(),
         files: journals.iter().map(|(_, files)| files.len()).sum(),
@@ -87,7 +87,7 @@ pub async fn recover_journals<D: Disk>(
     out.bytes = redo.finish(&mut logs).await?;
     disk.sync_filesystem(dir).await?;
     out.logs = redo.ends();
-    save_merged(disk, dir, merged.run + 1, logs).await?;
+    save_merged(disk, dir, run + 1, logs).await?;
     // From here on the journals and the shards' checkpoints are void.
     for (shard_dir, files) in &mut journals {
         remove_files(disk, shard_dir, files).await?;
@@ -138,10 +138,10 @@ async fn save_merged<D: Disk>(
 async fn add_kafka_checkpoints<D: Disk>(
     disk: &D,
     dir: &Path,
-    merged: &DirectoryRecord,
+    run: u64,
     logs: &mut BTreeMap<String, LogRecord>,
 ) -> Result<(), StorageError> {
-    if merged.run > 0 {
+    if run > 0 {
         return Ok(()); // ours since; the text files are written at clean stops for others to read
     }
     let starts = offsets::load(disk, &dir.join(LOG_START_FILE))
@@ -225,7 +225,7 @@ async fn replay_shard<D: Disk>(
     out: &mut JournalRecovery,
     mut progress: impl FnMut(u64),
 ) -> Result<(), StorageError> {
-    let contents: Vec<FileContent> = files.iter().map(|file| file.content.clone()).collect();
+    let contents: Vec<&FileContent> = files.iter().map(|file| &file.content).collect();
     let chain = chain(&contents, 0).map_err(|broken| broken_chain(files, &broken))?;
     let last = chain.commits.last().map_or(0, |(_, place)| place.header.sequence);
     let retired = contents.iter().flat_map(|content| &content.retired);

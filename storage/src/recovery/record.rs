@@ -118,20 +118,18 @@ pub async fn load_directory<D: Disk>(disk: &D, dir: &Path) -> Result<DirectoryRe
         .unwrap_or_default())
 }
 
-/// The merged checkpoint with those of shards that ran after it, and the paths of all shards' checkpoints.
+/// The run of the merged checkpoint, its logs by directory as the shards that ran after it left them, and the paths of all
+/// shards' checkpoints.
 ///
 /// # Errors
 /// [`StorageError`] from the disk, or for a damaged file.
 pub(crate) async fn load_all<D: Disk>(
     disk: &D,
     dir: &Path,
-) -> Result<(DirectoryRecord, BTreeMap<String, LogRecord>, Vec<PathBuf>), StorageError> {
-    let merged = load_directory(disk, dir).await?;
-    let mut logs: BTreeMap<String, LogRecord> = merged
-        .logs
-        .iter()
-        .map(|log| (log.directory.clone(), log.clone()))
-        .collect();
+) -> Result<(u64, BTreeMap<String, LogRecord>, Vec<PathBuf>), StorageError> {
+    let DirectoryRecord { run, logs } = load_directory(disk, dir).await?;
+    let by_directory = |log: LogRecord| (log.directory.clone(), log);
+    let mut logs: BTreeMap<String, LogRecord> = logs.into_iter().map(by_directory).collect();
     let entries = match disk.list(&checkpoint_dir(dir)).await {
         Ok(entries) => entries,
         Err(error) if error.is_not_found() => Vec::new(),
@@ -143,11 +141,11 @@ pub(crate) async fn load_all<D: Disk>(
         // What was being written when the process ended has a temporary name, and goes with the rest.
         if parse_journal_dir(&entry.name).is_some()
             && let Some(shard) = envelope::load::<D, DirectoryRecord>(disk, &path).await?
-            && shard.run > merged.run
+            && shard.run > run
         {
-            logs.extend(shard.logs.into_iter().map(|log| (log.directory.clone(), log)));
+            logs.extend(shard.logs.into_iter().map(by_directory));
         }
         paths.push(path);
     }
-    Ok((merged, logs, paths))
+    Ok((run, logs, paths))
 }
