@@ -1,4 +1,5 @@
-//! DeleteTopics (AD-5): by name or by id, each entry answered for itself.
+//! DeleteTopics (AD-5): by name or by id, each entry answered for itself. What is named more than once is refused, answered
+//! once, and not deleted.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,7 +10,6 @@ use protocol::{ErrorCode, Str, Uuid};
 use storage::types::TopicId;
 
 use super::context::{Context, Decision, Draft, RECORDS_MAX, too_large};
-use super::topics::repeated_names;
 use crate::error::ApiError;
 use crate::image::TopicImage;
 
@@ -34,33 +34,30 @@ pub(super) fn delete_topics(
         responses.extend(wanted.iter().map(|entry| refused(entry, &error)));
         return Decision::answer(response(responses));
     }
-    let repeated = repeated_names(wanted.iter().filter_map(|entry| entry.name.as_deref()));
+    let named = Named::of(context, &wanted);
     let mut answered = BTreeSet::new();
-    let mut deleted: BTreeSet<TopicId> = BTreeSet::new();
     let mut draft = Draft::new(context.image);
     for entry in &wanted {
-        if let Some(name) = entry.name.as_deref()
-            && repeated.contains(name)
-        {
-            if answered.insert(name) {
-                responses.push(refused(
-                    entry,
-                    &ApiError::invalid_request("Duplicate topic name."),
-                ));
+        if let Some(error) = named.repetition(entry) {
+            if answered.insert((&entry.name, entry.id)) {
+                responses.push(refused(entry, &error));
             }
             continue;
         }
-        let outcome = find(context, entry).and_then(|topic| {
-            if deleted.insert(topic.id) {
-                Ok(topic)
-            } else {
-                Err(ApiError::invalid_request("The topic is named more than once."))
+        match find(context, entry) {
+            Ok(topic) if named.both_ways.contains(&topic.id) => {
+                // One answer for both entries, that of the name.
+                if entry.name.is_some() {
+                    let error = ApiError::invalid_request("The topic is given by its id, too.");
+                    responses.push(DeletableTopicResult {
+                        topic_id: Uuid(topic.id.0),
+                        ..refused(entry, &error)
+                    });
+                }
             }
-        });
-        responses.push(match outcome {
-            Ok(topic) => remove(&mut draft, topic),
-            Err(error) => refused(entry, &error),
-        });
+            Ok(topic) => responses.push(remove(&mut draft, topic)),
+            Err(error) => responses.push(refused(entry, &error)),
+        }
     }
     if draft.len() > RECORDS_MAX {
         let refusals = wanted.iter().map(|entry| refused(entry, &too_large()));
@@ -76,6 +73,62 @@ pub(super) fn delete_topics(
 struct Wanted {
     name: Option<Str>,
     id: Uuid,
+}
+
+/// What a request names more than once.
+struct Named {
+    repeated_names: BTreeSet<Str>,
+    repeated_ids: BTreeSet<Uuid>,
+    /// Topics given by their name, once, and by their id.
+    both_ways: BTreeSet<TopicId>,
+}
+
+impl Named {
+    fn of(context: &Context<'_>, wanted: &[Wanted]) -> Self {
+        let names = || wanted.iter().filter_map(Wanted::only_name);
+        let ids = || wanted.iter().filter_map(Wanted::only_id);
+        let repeated_names: BTreeSet<_> = repeated(names()).cloned().collect();
+        let given: BTreeSet<_> = ids().collect();
+        let both_ways = names()
+            .filter(|name| !repeated_names.contains(*name))
+            .filter_map(|name| context.image.topics.by_name(name))
+            .map(|topic| topic.id)
+            .filter(|id| given.contains(&Uuid(id.0)))
+            .collect();
+        Self {
+            repeated_names,
+            repeated_ids: repeated(ids()).collect(),
+            both_ways,
+        }
+    }
+
+    /// The error of an entry that comes again in the same form.
+    fn repetition(&self, entry: &Wanted) -> Option<ApiError> {
+        if entry
+            .only_name()
+            .is_some_and(|name| self.repeated_names.contains(name))
+        {
+            return Some(ApiError::invalid_request("Duplicate topic name."));
+        }
+        let is_repeated = entry.only_id().is_some_and(|id| self.repeated_ids.contains(&id));
+        is_repeated.then(|| ApiError::invalid_request("Duplicate topic id."))
+    }
+}
+
+impl Wanted {
+    fn only_name(&self) -> Option<&Str> {
+        self.name.as_ref().filter(|_| self.id == Uuid::ZERO)
+    }
+
+    fn only_id(&self) -> Option<Uuid> {
+        (self.name.is_none() && self.id != Uuid::ZERO).then_some(self.id)
+    }
+}
+
+/// What comes again, each time it does.
+fn repeated<T: Ord + Copy>(items: impl Iterator<Item = T>) -> impl Iterator<Item = T> {
+    let mut seen = BTreeSet::new();
+    items.filter(move |item| !seen.insert(*item))
 }
 
 fn wanted(request: &DeleteTopicsRequest) -> Vec<Wanted> {
