@@ -168,6 +168,7 @@ pub fn start<E: Env, L: LogsIo>(
     );
     let owner = Owner::new(settings.node_id, logs.clone());
     let budget = Budget::new(memory);
+    env.spawn(budget.clone().collect_returns());
     let broker = Rc::new(Broker::new(
         env.clone(),
         router.clone(),
@@ -178,6 +179,8 @@ pub fn start<E: Env, L: LogsIo>(
     let driver = OwnerDriver::new(env.clone(), owner, logs.clone(), router);
     let measured = broker.metrics.clone();
     driver.start(move |took| measured.committed(took), on_failure);
+    let interval = broker.settings.producer_check_interval;
+    env.spawn_background(driver.clone().forget_idle_producers(interval));
 
     let (publications, to_follow) = flume::unbounded();
     env.spawn(publish::follow(

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use storage::error::StorageError;
+use storage::log::query::ProducerSweep;
 
 use crate::env::{Env, Instant};
 use crate::message::ShardReply;
@@ -16,6 +17,9 @@ use storage::notify::Notify;
 
 /// Messages handled before the reactor gets its turn.
 const MESSAGES_PER_TURN: usize = 256;
+
+/// Producers looked at before others get the core: about 50 microseconds.
+const PRODUCERS_PER_TURN: usize = 1000;
 
 /// A deadline is met late by at most this.
 const DEADLINE_SLACK: Duration = Duration::from_millis(20);
@@ -93,6 +97,23 @@ impl<E: Env, L: LogsIo, N: Send + 'static> OwnerDriver<E, L, N> {
             if handled >= MESSAGES_PER_TURN {
                 handled = 0;
                 self.0.env.yield_to_reactor().await;
+            }
+        }
+    }
+
+    /// Forgets idle producers, all logs once in each `interval` (`producer.id.expiration.check.interval.ms`), for ever.
+    pub async fn forget_idle_producers(self, interval: Duration) {
+        loop {
+            self.0.env.sleep(interval).await;
+            let mut sweep = ProducerSweep::default();
+            let mut forgotten = 0;
+            while !sweep.is_over() {
+                let now = self.0.env.wall();
+                forgotten += self.0.logs.sweep_producers(&mut sweep, now, PRODUCERS_PER_TURN);
+                self.0.env.yield_to_reactor().await;
+            }
+            if forgotten > 0 {
+                tracing::debug!(forgotten, "idle producers are forgotten");
             }
         }
     }

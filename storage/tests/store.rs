@@ -10,6 +10,7 @@ use storage::disk::Disk;
 use storage::disk::sim::{SimDisk, SimDiskConfig};
 use storage::journal::JournalOptions;
 use storage::log::config::LogConfig;
+use storage::log::query::ProducerSweep;
 use storage::recovery::recover_journals;
 use storage::sim_executor::{SimExecutor, SimHandle};
 use storage::store::{Store, StoreOptions};
@@ -354,4 +355,93 @@ fn deleted_records_and_deleted_logs_are_gone_and_stay_gone() {
                 .any(|path| path.to_string_lossy().ends_with("-delete"))
         );
     });
+}
+
+#[test]
+fn a_round_forgets_idle_producers_of_every_log_whatever_its_steps() {
+    for step in [1, 3, 7, 1000] {
+        let executor = SimExecutor::new(8);
+        let handle = executor.handle();
+        let disk = SimDisk::new(&handle, SimDiskConfig::seeded(8));
+        executor.block_on(async {
+            let (store, _) = start(&handle, &disk).await;
+            let mut logs = Vec::new();
+            for (number, producer_id_expiration_ms) in [(0, 1000), (1, 5000), (2, 1000), (3, 1000)] {
+                let config = LogConfig {
+                    producer_id_expiration_ms,
+                    ..config()
+                };
+                let name = format!("t{number}");
+                logs.push(
+                    store
+                        .open_log(log_id(number), &name, config, NOW_MS)
+                        .await
+                        .expect("log"),
+                );
+            }
+            let send = |log: usize, id: i64, sequence: i32, at_ms: i64| {
+                let producer = Producer {
+                    id,
+                    epoch: 0,
+                    sequence,
+                };
+                append(&store, logs[log], batch(1, 300, NOW_MS, producer, 1), at_ms).base_offset
+            };
+            let known = || -> Vec<Vec<i64>> {
+                let of_log = |log: &_| {
+                    let mut ids: Vec<_> = store.producers(*log).iter().map(|p| p.producer_id.0).collect();
+                    ids.sort_unstable();
+                    ids
+                };
+                logs.iter().map(of_log).collect()
+            };
+            let round = |now_ms: i64| {
+                let (mut sweep, mut forgotten, mut steps) = (ProducerSweep::default(), 0, 0);
+                while !sweep.is_over() {
+                    forgotten += store.sweep_producers(&mut sweep, now_ms, step);
+                    steps += 1;
+                    assert!(steps < 100, "a round ends");
+                }
+                forgotten
+            };
+            // Log 3 has no producers.
+            for log in 0..3 {
+                for id in 0..10 {
+                    send(log, id, 0, NOW_MS);
+                }
+            }
+            send(0, 4, 1, NOW_MS + 600);
+            assert_eq!(round(NOW_MS + 999), 0, "a millisecond early");
+            assert_eq!(round(NOW_MS + 1000), 19);
+            let all: Vec<_> = (0..10).collect();
+            assert_eq!(known(), [vec![4], all, vec![], vec![]]);
+            // Who was forgotten may begin anywhere (PR-45), who was not may not.
+            assert_eq!(send(2, 7, 33, NOW_MS + 1001), Offset(10));
+            let later = batch(
+                1,
+                300,
+                NOW_MS,
+                Producer {
+                    id: 7,
+                    epoch: 0,
+                    sequence: 33,
+                },
+                1,
+            );
+            let refused = store.append(
+                logs[1],
+                storage::log::append::AppendBatch::from_client(later, storage::types::LeaderEpoch(0)),
+                NOW_MS + 1001,
+            );
+            assert!(refused.is_err(), "{refused:?}");
+            // A new expiration holds from the next round on.
+            let shorter = LogConfig {
+                producer_id_expiration_ms: 500,
+                ..config()
+            };
+            store.set_config(logs[1], shorter);
+            assert_eq!(round(NOW_MS + 1100), 10);
+            assert_eq!(known(), [vec![4], vec![], vec![7], vec![]]);
+        });
+    }
 }

@@ -17,6 +17,7 @@ use shard::owner::store::StoreLogs;
 use shard::owner::{Appended, Logs, LogsIo, LookUp, Read};
 use storage::disk::sim::SimDisk;
 use storage::error::{AppendError, StorageError};
+use storage::log::query::ProducerSweep;
 use storage::log::{LogOffsets, LogRef, LogSize};
 use storage::stats::StoreStats;
 use storage::store::ColdRead;
@@ -202,6 +203,10 @@ impl LogsIo for SimLogs {
 
     fn configure(&self, log: LogRef, settings: &TopicSettings) {
         self.inner.configure(log, &self.settings(settings));
+    }
+
+    fn sweep_producers(&self, sweep: &mut ProducerSweep, now: WallMs, producers_max: usize) -> usize {
+        self.inner.sweep_producers(sweep, now, producers_max)
     }
 
     async fn delete(&self, log: LogRef) -> Result<(), StorageError> {

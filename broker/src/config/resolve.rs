@@ -125,6 +125,9 @@ pub fn resolve(written: &AsWritten, around: Surroundings<'_>) -> Result<Resolved
         idle_max: idle_max(layers.integer("connections.max.idle.ms", -1)),
         fetch_bytes_max: whole("fetch.max.bytes"),
         fetch_session_slots: whole("max.incremental.fetch.session.cache.slots"),
+        producer_check_interval: Duration::from_millis(
+            u64::try_from(layers.integer("producer.id.expiration.check.interval.ms", 600_000)).unwrap_or(1),
+        ),
         auto_create_topics: layers.boolean("auto.create.topics.enable"),
         fixed: Arc::new(fixed),
     };

@@ -42,6 +42,8 @@ pub struct Settings {
     pub fetch_session_slots: usize,
     /// `auto.create.topics.enable`.
     pub auto_create_topics: bool,
+    /// `producer.id.expiration.check.interval.ms`.
+    pub producer_check_interval: Duration,
     /// Every key that was written, as text: the weakest layer under the dynamic ones.
     pub fixed: Arc<Overrides>,
 }
@@ -83,6 +85,7 @@ impl Default for Settings {
             fetch_bytes_max: 55 << 20,
             fetch_session_slots: 1000,
             auto_create_topics: true,
+            producer_check_interval: Duration::from_secs(600),
             fixed: Arc::default(),
         }
     }

@@ -7,7 +7,7 @@ use super::value::ConfigValue;
 
 /// The effective settings of one topic on one broker. Times are milliseconds, sizes bytes; `i64::MAX` is "never".
 #[derive(Clone, Debug, PartialEq)]
-#[allow(missing_docs)] // each field is the topic key of that name with `_` for `.`; `keys/topic.keys` says what it does
+#[allow(missing_docs)] // unless it says otherwise, a field is the topic key of that name with `_` for `.`; `keys/topic.keys` says what it does
 pub struct TopicSettings {
     pub cleanup_policy: CleanupPolicy,
     pub compression: CompressionSetting,
@@ -27,6 +27,8 @@ pub struct TopicSettings {
     pub min_cleanable_dirty_ratio: f64,
     pub min_compaction_lag_ms: i64,
     pub min_insync_replicas: i32,
+    /// The broker key `producer.id.expiration.ms`: no topic sets it.
+    pub producer_id_expiration_ms: i64,
     pub remote_storage_enable: bool,
     /// Negative is no limit.
     pub retention_bytes: i64,
@@ -113,6 +115,7 @@ impl TopicSettings {
             min_cleanable_dirty_ratio: lookup.double("min.cleanable.dirty.ratio"),
             min_compaction_lag_ms: lookup.long("min.compaction.lag.ms"),
             min_insync_replicas: lookup.int("min.insync.replicas"),
+            producer_id_expiration_ms: layers.integer("producer.id.expiration.ms", i64::MAX),
             remote_storage_enable: lookup.boolean("remote.storage.enable"),
             retention_bytes: lookup.long("retention.bytes"),
             retention_ms: lookup.long("retention.ms"),
@@ -236,6 +239,7 @@ mod tests {
         assert_eq!(settings.retention_ms, 604_800_000);
         assert_eq!(settings.segment_ms, 604_800_000);
         assert_eq!(settings.message_timestamp_before_max_ms, i64::MAX);
+        assert_eq!(settings.producer_id_expiration_ms, 86_400_000);
         assert_eq!(settings.message_timestamp_after_max_ms, 3_600_000);
         assert_eq!(settings.durability, Durability::Fsync);
         assert!((settings.min_cleanable_dirty_ratio - 0.5).abs() < f64::EPSILON);

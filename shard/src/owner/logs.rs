@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use protocol::RecordBytes;
 use storage::error::{AppendError, StorageError};
+use storage::log::query::ProducerSweep;
 use storage::log::{LogOffsets, LogSize};
 use storage::stats::StoreStats;
 use storage::types::{LeaderEpoch, LogId, Offset, ProducerId};
@@ -80,6 +81,9 @@ pub trait LogsIo: Logs + Clone + 'static {
     ) -> Result<Self::Log, StorageError>;
     /// New settings of a log; they hold from the next append on.
     fn configure(&self, log: Self::Log, settings: &TopicSettings);
+    /// Goes on with a round over the producers of all logs and forgets the idle ones (PR-47); looks at `producers_max` of
+    /// them at most, and returns how many it forgot.
+    fn sweep_producers(&self, sweep: &mut ProducerSweep, now: WallMs, producers_max: usize) -> usize;
     /// The topic is gone: the log takes nothing more, and its files go after readers have ended.
     async fn delete(&self, log: Self::Log) -> Result<(), StorageError>;
 }

@@ -9,6 +9,7 @@ use storage::error::{AppendError, StorageError};
 
 use storage::log::append::AppendBatch;
 use storage::log::config::{Durability, LogConfig};
+use storage::log::query::ProducerSweep;
 use storage::log::timestamps::TimedOffset;
 use storage::log::{LogOffsets, LogRef, LogSize};
 use storage::stats::StoreStats;
@@ -192,6 +193,10 @@ impl<D: Disk> LogsIo for StoreLogs<D> {
         self.0.set_config(log, log_config(settings));
     }
 
+    fn sweep_producers(&self, sweep: &mut ProducerSweep, now: WallMs, producers_max: usize) -> usize {
+        self.0.sweep_producers(sweep, now.0, producers_max)
+    }
+
     async fn delete(&self, log: LogRef) -> Result<(), StorageError> {
         self.0.delete_log(log).await
     }
@@ -206,6 +211,7 @@ pub fn log_config(settings: &TopicSettings) -> LogConfig {
         segment_ms: settings.segment_ms,
         segment_index_bytes: unsigned(settings.segment_index_bytes),
         index_interval_bytes: unsigned(settings.index_interval_bytes),
+        producer_id_expiration_ms: settings.producer_id_expiration_ms,
         durability: match settings.durability {
             config::Durability::Fsync => Durability::Fsync,
             config::Durability::Interval => Durability::Interval,

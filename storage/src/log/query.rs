@@ -7,6 +7,24 @@ use crate::segment::txn_index::AbortedTxn;
 use crate::store::Store;
 use crate::types::{LeaderEpoch, Offset};
 
+/// How far a round over the producers of all logs of a store is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ProducerSweep {
+    /// The log that is looked at.
+    slot: u32,
+    /// Producers looked at in it.
+    seen: usize,
+    is_over: bool,
+}
+
+impl ProducerSweep {
+    /// Whether every log was looked at.
+    #[must_use]
+    pub const fn is_over(&self) -> bool {
+        self.is_over
+    }
+}
+
 impl<D: Disk> Store<D> {
     /// A leader takes over with `epoch` at the log's end (KIP-101). Durable with the next checkpoint of the epochs, or with
     /// the first batch of the epoch.
@@ -45,6 +63,38 @@ impl<D: Disk> Store<D> {
             }
         }
         out
+    }
+
+    /// Goes on with `sweep`: looks at `producers_max` producers at most, and forgets those that wrote nothing for the
+    /// `producer.id.expiration.ms` of their log and have no open transaction (PR-47). Returns how many it forgot.
+    pub fn sweep_producers(&self, sweep: &mut ProducerSweep, now_ms: i64, producers_max: usize) -> usize {
+        let mut left = producers_max;
+        let mut forgotten = 0;
+        let logs = self.logs.borrow();
+        while left > 0 {
+            if sweep.slot >= logs.next_slot() {
+                sweep.is_over = true;
+                break;
+            }
+            if let Some(log) = logs.get(sweep.slot) {
+                let mut state = log.state.borrow_mut();
+                let expiration_ms = state.config.producer_id_expiration_ms;
+                let unseen = state.producers.len().saturating_sub(sweep.seen);
+                let looked_at = unseen.min(left);
+                let gone = state.producers.expire(now_ms, expiration_ms, looked_at);
+                forgotten += gone;
+                left -= looked_at;
+                if looked_at < unseen {
+                    sweep.seen += looked_at - gone;
+                    break;
+                }
+            }
+            // A log without producers costs a look, too.
+            left = left.saturating_sub(1);
+            sweep.slot += 1;
+            sweep.seen = 0;
+        }
+        forgotten
     }
 
     /// The producers the log knows.

@@ -34,9 +34,7 @@ pub(super) const CASES: &[Case] = &[
     Case::new("PR-44 a lower epoch is fenced", lower_epoch),
     Case::new("PR-45 a producer nobody knows may begin anywhere", unknown_producer),
     Case::new("PR-46 two producers and two partitions do not mix", separate),
-    Case::new("PR-47 a producer that was idle too long (BR-014)", expired).on(&SHORT_EXPIRY).differs(
-        "a defect: nothing runs the expiry of idle producers yet, so a forgotten sequence is still asked for",
-    ),
+    Case::new("PR-47 a producer that was idle too long (BR-014)", expired).on(&SHORT_EXPIRY),
     Case::new("PR-48 all records of a producer deleted (BR-049)", deleted),
     Case::new("PR-49 the window survives kill -9 (BR-103)", killed).on(&RESTARTS).differs(WINDOW),
     Case::new("PR-49 the window survives a stop in order", stopped).on(&RESTARTS).differs(WINDOW),
