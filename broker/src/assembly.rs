@@ -168,7 +168,6 @@ pub fn start<E: Env, L: LogsIo>(
     );
     let owner = Owner::new(settings.node_id, logs.clone());
     let budget = Budget::new(memory);
-    env.spawn(budget.clone().collect_returns());
     let broker = Rc::new(Broker::new(
         env.clone(),
         router.clone(),

@@ -1,5 +1,5 @@
 //! The API keys of Kafka 4.3.1: names, versions that this crate can decode, first flexible version, header versions,
-//! listeners. Which of them a broker advertises is the broker's decision (see [`SupportedApi`]).
+//! listeners. Which of them a broker advertises is the broker's decision.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -31,9 +31,6 @@ pub struct Api {
     /// Where Kafka accepts it.
     pub listener: Listener,
 }
-
-/// One row of what a broker serves and advertises in ApiVersions: key, lowest and highest version.
-pub type SupportedApi = (ApiKey, i16, i16);
 
 macro_rules! apis {
     ($($name:ident = $key:literal, $min:literal..=$max:literal, $flexible:ident $($first:literal)?, $listener:ident;)*) => {

@@ -68,7 +68,7 @@ pub enum DecodeFault {
     Budget { needed: usize, left: usize },
     #[error("null in a field that may not be null")]
     UnexpectedNull,
-    #[error("a string that is not UTF-8")]
+    #[error("a string that is not UTF-8 and too long to be answered with replacements")]
     Utf8,
     #[error("a varint that does not end within its width")]
     Varint,

@@ -3,9 +3,6 @@
 use bytes::{Buf, Bytes, BytesMut};
 use thiserror::Error;
 
-/// Kafka's default of `socket.request.max.bytes`.
-pub const FRAME_BYTES_MAX_DEFAULT: usize = 100 << 20;
-
 /// Bytes of the length field.
 pub const FRAME_LENGTH_BYTES: usize = 4;
 

@@ -12,7 +12,7 @@ use crate::error::{DecodeError, DecodeFault};
 
 /// How much memory the decoded form of a frame may take, beside the frame itself.
 ///
-/// Strings and record bytes are slices of the frame and cost nothing more; array elements are charged with their
+/// Strings (of UTF-8) and record bytes are slices of the frame and cost nothing more; array elements are charged with their
 /// size in memory. The budget of a frame is `base_bytes + factor * frame bytes`, at most `max_bytes`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DecodeLimits {

@@ -1,17 +1,14 @@
 //! The memory budget of one shard: every byte is charged to a class before it is allocated and given back when it is
 //! freed. Each class has a reserve nobody else can take and a ceiling; between them lies a pool that all share. A
 //! charge that does not fit waits, first come first served within its class; a connection that waits does not read its
-//! socket. Nothing here runs on an executor; bytes that are freed on another core come back through [`RemoteCharge`].
+//! socket. Nothing here runs on an executor. A charge stays on its shard: whoever sends bytes to another one keeps
+//! their charge until the answer is back.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
-
-use bytes::Bytes;
 
 /// What bytes are for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -95,15 +92,9 @@ pub struct TooLarge {
 
 /// The budget of one shard. Cheap to clone; not `Send`.
 ///
-/// [`Budget::try_charge`] and [`Budget::charge`] take, dropping a [`Charge`] gives back. The shard runs
-/// [`Budget::collect_returns`] as a task, which lets bytes freed on other cores wake those who wait here.
+/// [`Budget::try_charge`] and [`Budget::charge`] take, dropping a [`Charge`] gives back.
 #[derive(Clone)]
-pub struct Budget(Rc<Inner>);
-
-struct Inner {
-    books: RefCell<Books>,
-    returns: Arc<Returns>,
-}
+pub struct Budget(Rc<RefCell<Books>>);
 
 /// The accounts. Invariants, checked after each change: no class is above its ceiling; what classes use above their
 /// reserves sums to `shared_used` and is within the pool.
@@ -154,23 +145,17 @@ impl Budget {
     /// A budget with these bounds.
     #[must_use]
     pub fn new(limits: BudgetLimits) -> Self {
-        Self(Rc::new(Inner {
-            books: RefCell::new(Books {
-                limits,
-                accounts: Default::default(),
-                shared_used: 0,
-            }),
-            returns: Arc::new(Returns::default()),
-        }))
+        Self(Rc::new(RefCell::new(Books {
+            limits,
+            accounts: Default::default(),
+            shared_used: 0,
+        })))
     }
 
     /// Charges `bytes` if they fit now and nobody of the class waits already.
     #[must_use]
     pub fn try_charge(&self, class: BudgetClass, bytes: u64) -> Option<Charge> {
-        let mut fits = self.0.books.borrow_mut().take_now(class, bytes);
-        if !fits && self.collect() {
-            fits = self.0.books.borrow_mut().take_now(class, bytes);
-        }
+        let fits = self.0.borrow_mut().take_now(class, bytes);
         fits.then(|| self.charge_of(class, bytes))
     }
 
@@ -190,20 +175,19 @@ impl Budget {
     /// Whether a charge of this class would have to wait behind another.
     #[must_use]
     pub fn is_pressed(&self, class: BudgetClass) -> bool {
-        !self.0.books.borrow().accounts[class as usize].waiting.is_empty()
+        !self.0.borrow().accounts[class as usize].waiting.is_empty()
     }
 
     /// The most a single charge of this class may be.
     #[must_use]
     pub fn max_bytes(&self, class: BudgetClass) -> u64 {
-        self.0.books.borrow().limits.max_of(class)
+        self.0.borrow().limits.max_of(class)
     }
 
     /// Every class's account.
     #[must_use]
     pub fn read(&self) -> [AccountImage; BUDGET_CLASSES] {
-        self.collect();
-        let books = self.0.books.borrow();
+        let books = self.0.borrow();
         BudgetClass::ALL.map(|class| {
             let account = &books.accounts[class as usize];
             AccountImage {
@@ -215,29 +199,6 @@ impl Budget {
                 waits: account.waits,
             }
         })
-    }
-
-    /// Takes back what other cores have freed whenever somebody here waits for it. Runs as a task of the shard, for ever.
-    pub async fn collect_returns(self) {
-        poll_fn(|cx| {
-            self.0.returns.listen(cx);
-            self.collect();
-            Poll::<()>::Pending
-        })
-        .await;
-    }
-
-    /// Takes back what other cores have freed. Returns whether it was anything.
-    fn collect(&self) -> bool {
-        let mut any = false;
-        for class in BudgetClass::ALL {
-            let bytes = self.0.returns.bytes[class as usize].swap(0, Ordering::SeqCst);
-            if bytes > 0 {
-                any = true;
-                self.give_back(class, bytes);
-            }
-        }
-        any
     }
 
     fn charge_of(&self, class: BudgetClass, bytes: u64) -> Charge {
@@ -253,23 +214,18 @@ impl Budget {
             bytes,
             state: RefCell::new(WaiterState::Waiting(None)),
         });
-        {
-            let mut books = self.0.books.borrow_mut();
-            let max_bytes = books.limits.max_of(class);
-            if bytes > max_bytes {
-                return Err(TooLarge {
-                    class,
-                    bytes,
-                    max_bytes,
-                });
-            }
-            let account = &mut books.accounts[class as usize];
-            account.waits += 1;
-            account.waiting.push_back(waiter.clone());
+        let mut books = self.0.borrow_mut();
+        let max_bytes = books.limits.max_of(class);
+        if bytes > max_bytes {
+            return Err(TooLarge {
+                class,
+                bytes,
+                max_bytes,
+            });
         }
-        // Announced first, looked at second: a core that gives back in between either sees it or is seen here.
-        self.0.returns.wanted.store(true, Ordering::SeqCst);
-        self.collect();
+        let account = &mut books.accounts[class as usize];
+        account.waits += 1;
+        account.waiting.push_back(waiter.clone());
         Ok(Place {
             budget: self.clone(),
             class,
@@ -278,7 +234,7 @@ impl Budget {
     }
 
     fn give_back(&self, class: BudgetClass, bytes: u64) {
-        self.0.books.borrow_mut().release(class, bytes);
+        self.0.borrow_mut().release(class, bytes);
         self.grant();
     }
 
@@ -286,7 +242,7 @@ impl Budget {
     fn grant(&self) {
         let mut woken = Vec::new();
         {
-            let mut books = self.0.books.borrow_mut();
+            let mut books = self.0.borrow_mut();
             for class in BudgetClass::ALL {
                 while let Some(first) = books.accounts[class as usize].waiting.front().cloned() {
                     if !books.take(class, first.bytes) {
@@ -298,9 +254,6 @@ impl Budget {
                         woken.push(waker);
                     }
                 }
-            }
-            if books.accounts.iter().all(|account| account.waiting.is_empty()) {
-                self.0.returns.wanted.store(false, Ordering::SeqCst);
             }
         }
         for waker in woken {
@@ -391,7 +344,7 @@ impl Drop for Place {
             // Granted to somebody who has stopped waiting.
             WaiterState::Granted => self.budget.give_back(self.class, self.waiter.bytes),
             WaiterState::Waiting(_) => {
-                let mut books = self.budget.0.books.borrow_mut();
+                let mut books = self.budget.0.borrow_mut();
                 books.accounts[self.class as usize]
                     .waiting
                     .retain(|w| !Rc::ptr_eq(w, &self.waiter));
@@ -428,10 +381,7 @@ impl Charge {
     /// finish, or two half-read requests would wait for each other.
     #[must_use]
     pub fn try_grow(&mut self, more: u64) -> bool {
-        let mut fits = self.budget.0.books.borrow_mut().take(self.class, more);
-        if !fits && self.budget.collect() {
-            fits = self.budget.0.books.borrow_mut().take(self.class, more);
-        }
+        let fits = self.budget.0.borrow_mut().take(self.class, more);
         if fits {
             self.bytes += more;
         }
@@ -453,15 +403,6 @@ impl Charge {
         self.bytes -= bytes;
         self.budget.charge_of(self.class, bytes)
     }
-
-    /// The same charge in a form that may be dropped on any thread.
-    pub fn detach(mut self) -> RemoteCharge {
-        RemoteCharge {
-            returns: self.budget.0.returns.clone(),
-            class: self.class,
-            bytes: std::mem::take(&mut self.bytes),
-        }
-    }
 }
 
 impl Drop for Charge {
@@ -472,76 +413,12 @@ impl Drop for Charge {
     }
 }
 
-/// A charge that may be dropped on any thread: it is given back to the shard that made it.
-#[must_use = "a dropped charge is given back"]
-pub struct RemoteCharge {
-    returns: Arc<Returns>,
-    class: BudgetClass,
-    bytes: u64,
-}
-
-impl RemoteCharge {
-    /// How much.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// `bytes` that give this charge back when their last clone and slice is dropped, on whichever core.
-    #[must_use]
-    pub fn attach(self, bytes: Bytes) -> Bytes {
-        struct Charged(
-            Bytes,
-            #[expect(dead_code, reason = "held for its drop")] RemoteCharge,
-        );
-        impl AsRef<[u8]> for Charged {
-            fn as_ref(&self) -> &[u8] {
-                &self.0
-            }
-        }
-        Bytes::from_owner(Charged(bytes, self))
-    }
-}
-
-impl Drop for RemoteCharge {
-    fn drop(&mut self) {
-        self.returns.bytes[self.class as usize].fetch_add(self.bytes, Ordering::SeqCst);
-        if self.returns.wanted.load(Ordering::SeqCst) {
-            let collector = self
-                .returns
-                .collector
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            if let Some(waker) = &*collector {
-                waker.wake_by_ref();
-            }
-        }
-    }
-}
-
-/// Bytes freed on other cores and not yet collected.
-#[derive(Default)]
-struct Returns {
-    bytes: [AtomicU64; BUDGET_CLASSES],
-    /// Whether somebody waits at home; without it nobody is woken.
-    wanted: AtomicBool,
-    collector: Mutex<Option<Waker>>,
-}
-
-impl Returns {
-    fn listen(&self, cx: &Context<'_>) {
-        let mut collector = self.collector.lock().unwrap_or_else(PoisonError::into_inner);
-        if !collector.as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
-            *collector = Some(cx.waker().clone());
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::pin::Pin;
-    use std::sync::atomic::AtomicUsize;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::task::Wake;
 
     use BudgetClass::{BatchCache, Coordinator, Requests, Responses};
@@ -666,32 +543,6 @@ mod tests {
         assert!(poll(&mut third, &wakes).is_pending());
         drop(held);
         drop(third);
-        assert_eq!(used(&budget, Requests), 0);
-    }
-
-    #[test]
-    fn bytes_freed_on_another_core_wake_who_waits_here() {
-        let budget = Budget::new(limits(100));
-        let mut charge = budget.try_charge(Requests, 100).unwrap();
-        let part = charge.split(30);
-        let travelling = part.detach().attach(Bytes::from_static(b"abc"));
-        let slice = travelling.slice(1..2);
-        let mut collector = Box::pin(budget.clone().collect_returns());
-        let collected = count();
-        let collector_waker = Waker::from(collected.clone());
-        let mut cx = Context::from_waker(&collector_waker);
-        assert!(collector.as_mut().poll(&mut cx).is_pending());
-        let wakes = count();
-        let mut pending = waiting(&budget, Requests, 20);
-        assert!(poll(&mut pending, &wakes).is_pending());
-        std::thread::spawn(move || drop(travelling)).join().unwrap();
-        assert_eq!(collected.0.load(Ordering::SeqCst), 0, "a slice is still held");
-        std::thread::spawn(move || drop(slice)).join().unwrap();
-        assert_eq!(collected.0.load(Ordering::SeqCst), 1);
-        assert!(collector.as_mut().poll(&mut cx).is_pending());
-        assert_eq!(wakes.0.load(Ordering::SeqCst), 1);
-        assert!(matches!(poll(&mut pending, &wakes), Poll::Ready(Ok(_))));
-        drop(charge);
         assert_eq!(used(&budget, Requests), 0);
     }
 

@@ -58,12 +58,6 @@ impl Histogram {
         self.sum_us
     }
 
-    /// The largest, microseconds.
-    #[must_use]
-    pub fn max_us(&self) -> u64 {
-        self.max_us
-    }
-
     /// The upper bound of the bucket that holds the quantile `q` (0 to 1), microseconds; 0 when nothing was counted.
     #[must_use]
     pub fn quantile_us(&self, q: f64) -> u64 {
@@ -83,19 +77,6 @@ impl Histogram {
     pub fn count_below(&self, power: u32) -> u64 {
         let end = bucket_of(1 << power.min(62));
         self.counts.iter().take(end).sum()
-    }
-
-    /// `(upper bound in microseconds, counted up to it)` for each bucket that holds something.
-    pub fn cumulative(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
-        let mut seen = 0;
-        self.counts
-            .iter()
-            .enumerate()
-            .filter(|(_, count)| **count > 0)
-            .map(move |(bucket, count)| {
-                seen += count;
-                (upper_us(bucket), seen)
-            })
     }
 }
 

@@ -64,7 +64,8 @@ elements! {
     Str, 1, |r, compact| r.string(compact), |v, w, compact| w.string(compact, v);
 }
 
-fn form(compact: bool) -> LengthForm {
+/// How the length of an array or of a byte field is written.
+pub(crate) fn form(compact: bool) -> LengthForm {
     if compact {
         LengthForm::Compact
     } else {
@@ -91,7 +92,7 @@ impl Reader {
     }
 
     #[inline]
-    fn not_null<T>(&self, value: Option<T>) -> Result<T, DecodeError> {
+    pub(crate) fn not_null<T>(&self, value: Option<T>) -> Result<T, DecodeError> {
         value.ok_or_else(|| self.fault(DecodeFault::UnexpectedNull))
     }
 
@@ -169,7 +170,7 @@ impl Reader {
 }
 
 impl Writer {
-    /// The count before an array.
+    /// The length before an array or a byte field.
     pub(crate) fn count(&mut self, compact: bool, count: usize) {
         if count > i32::MAX as usize - 1 {
             return self.too_long(count);
@@ -181,7 +182,8 @@ impl Writer {
         }
     }
 
-    fn null_array(&mut self, compact: bool) {
+    /// An array or a byte field that is null.
+    pub(crate) fn null_sequence(&mut self, compact: bool) {
         if compact {
             self.uvarint(0);
         } else {
@@ -201,7 +203,7 @@ impl Writer {
     pub fn nullable_array<T: Element>(&mut self, compact: bool, elements: Option<&[T]>) {
         match elements {
             Some(elements) => self.array(compact, elements),
-            None => self.null_array(compact),
+            None => self.null_sequence(compact),
         }
     }
 
@@ -217,7 +219,7 @@ impl Writer {
     pub fn nullable_structs<T: Struct>(&mut self, compact: bool, version: i16, elements: Option<&[T]>) {
         match elements {
             Some(elements) => self.structs(compact, version, elements),
-            None => self.null_array(compact),
+            None => self.null_sequence(compact),
         }
     }
 

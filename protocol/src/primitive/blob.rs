@@ -3,8 +3,9 @@
 
 use bytes::Bytes;
 
-use crate::error::{DecodeError, DecodeFault};
-use crate::reader::{LengthForm, Reader};
+use crate::error::DecodeError;
+use crate::primitive::array::form;
+use crate::reader::Reader;
 use crate::writer::Writer;
 
 /// The bytes of a `records` field, in one piece when received, in any number of pieces when about to be sent: a fetch
@@ -104,10 +105,8 @@ impl Reader {
     /// [`DecodeFault::UnexpectedNull`], [`DecodeFault::Length`], [`DecodeFault::Truncated`].
     #[inline]
     pub fn bytes(&mut self, compact: bool) -> Result<Bytes, DecodeError> {
-        match self.nullable_bytes(compact)? {
-            Some(bytes) => Ok(bytes),
-            None => Err(self.fault(DecodeFault::UnexpectedNull)),
-        }
+        let bytes = self.nullable_bytes(compact)?;
+        self.not_null(bytes)
     }
 
     /// A byte field or null.
@@ -115,11 +114,7 @@ impl Reader {
     /// # Errors
     /// As [`Reader::bytes`], except for null.
     pub fn nullable_bytes(&mut self, compact: bool) -> Result<Option<Bytes>, DecodeError> {
-        match self.length(if compact {
-            LengthForm::Compact
-        } else {
-            LengthForm::Int
-        })? {
+        match self.length(form(compact))? {
             Some(len) => self.take(len).map(Some),
             None => Ok(None),
         }
@@ -143,29 +138,9 @@ impl Reader {
 }
 
 impl Writer {
-    /// The length of a byte field.
-    fn blob_length(&mut self, compact: bool, len: usize) {
-        if len > i32::MAX as usize - 1 {
-            return self.too_long(len);
-        }
-        if compact {
-            self.uvarint(len as u32 + 1);
-        } else {
-            self.i32(len as i32);
-        }
-    }
-
-    fn null_blob(&mut self, compact: bool) {
-        if compact {
-            self.uvarint(0);
-        } else {
-            self.i32(-1);
-        }
-    }
-
     /// A byte field.
     pub fn bytes(&mut self, compact: bool, bytes: &Bytes) {
-        self.blob_length(compact, bytes.len());
+        self.count(compact, bytes.len());
         self.splice(bytes);
     }
 
@@ -173,13 +148,13 @@ impl Writer {
     pub fn nullable_bytes(&mut self, compact: bool, bytes: Option<&Bytes>) {
         match bytes {
             Some(bytes) => self.bytes(compact, bytes),
-            None => self.null_blob(compact),
+            None => self.null_sequence(compact),
         }
     }
 
     /// A record field.
     pub fn records(&mut self, compact: bool, records: &RecordBytes) {
-        self.blob_length(compact, records.len());
+        self.count(compact, records.len());
         for piece in records.pieces() {
             self.splice(piece);
         }
@@ -189,7 +164,7 @@ impl Writer {
     pub fn nullable_records(&mut self, compact: bool, records: Option<&RecordBytes>) {
         match records {
             Some(records) => self.records(compact, records),
-            None => self.null_blob(compact),
+            None => self.null_sequence(compact),
         }
     }
 }
@@ -197,6 +172,7 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::DecodeFault;
 
     #[test]
     fn records_in_pieces_are_written_as_one_field() {

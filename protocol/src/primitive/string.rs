@@ -162,10 +162,8 @@ impl Reader {
     /// [`DecodeFault::UnexpectedNull`], [`DecodeFault::Length`], [`DecodeFault::Utf8`], [`DecodeFault::Truncated`].
     #[inline]
     pub fn string(&mut self, compact: bool) -> Result<Str, DecodeError> {
-        match self.nullable_string(compact)? {
-            Some(text) => Ok(text),
-            None => Err(self.fault(DecodeFault::UnexpectedNull)),
-        }
+        let text = self.nullable_string(compact)?;
+        self.not_null(text)
     }
 
     /// A string or null.
@@ -189,10 +187,23 @@ impl Reader {
             }));
         }
         let bytes = self.take(len)?;
-        match Str::from_utf8(bytes) {
+        match Str::from_utf8(bytes.clone()) {
             Some(text) => Ok(Some(text)),
-            None => Err(self.fault(DecodeFault::Utf8)),
+            None => self.replaced(&bytes).map(Some),
         }
+    }
+
+    /// A string that is not UTF-8, with U+FFFD for what is not: Kafka reads it so, and clients whose `client.id` is in
+    /// another encoding live by it. The copy is charged to the frame's budget.
+    #[cold]
+    fn replaced(&mut self, bytes: &Bytes) -> Result<Str, DecodeError> {
+        let mut copy = self.reserve::<u8>(bytes.len().saturating_mul(char::REPLACEMENT_CHARACTER.len_utf8()))?;
+        copy.extend_from_slice(String::from_utf8_lossy(bytes).as_bytes());
+        if copy.len() > i16::MAX as usize {
+            // It could not be said back to the client.
+            return Err(self.fault(DecodeFault::Utf8));
+        }
+        Str::from_utf8(copy.into()).ok_or_else(|| self.fault(DecodeFault::Utf8))
     }
 }
 
@@ -227,6 +238,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::reader::DecodeLimits;
 
     #[test]
     fn a_str_finds_and_is_found_as_str() {
@@ -238,9 +250,31 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_not_utf8_are_refused() {
-        let mut r = Reader::new(Bytes::from_static(&[0, 2, 0xc3, 0x28]));
-        assert_eq!(r.string(false).unwrap_err().fault, DecodeFault::Utf8);
+    fn bytes_that_are_not_utf8_are_replaced_as_kafka_does() {
+        let mut r = Reader::new(Bytes::from_static(&[0, 4, b'a', 0xc3, b'(', 0xff]));
+        assert_eq!(r.string(false).unwrap(), "a\u{fffd}(\u{fffd}");
+        r.expect_end().unwrap();
+    }
+
+    #[test]
+    fn a_replaced_string_keeps_to_the_budget_and_to_the_longest_that_can_be_answered() {
+        let field = |len: i16| {
+            let mut frame = len.to_be_bytes().to_vec();
+            frame.resize(2 + len as usize, 0xff);
+            frame
+        };
+        let fault = |frame: Vec<u8>| Reader::new(frame.into()).string(false).unwrap_err().fault;
+        assert_eq!(fault(field(20_000)), DecodeFault::Utf8);
+        let limits = DecodeLimits {
+            base_bytes: 2999,
+            factor: 0,
+            max_bytes: 2999,
+        };
+        let mut poor = Reader::with_limits(field(1000).into(), limits);
+        assert!(matches!(
+            poor.string(false).unwrap_err().fault,
+            DecodeFault::Budget { needed: 3000, left: 2999 }
+        ));
     }
 
     #[test]

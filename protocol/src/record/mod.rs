@@ -18,7 +18,7 @@ mod varint;
 pub use batch::{
     Attributes, BATCH_HEADER_BYTES, BATCH_LENGTH_MIN, BATCH_LENGTH_OVERHEAD_BYTES, BATCH_PREFIX_BYTES,
     BatchFault, BatchHeader, BatchView, Batches, MAGIC_V2, NO_LEADER_EPOCH, NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, TimestampType, assign_prefix, prefix, sequence_after,
+    NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, TimestampType, prefix, sequence_after,
 };
 pub use builder::{BATCH_BYTES_MAX, BatchBuilder, BatchOptions, BuildError, BuiltBatch, NewRecord};
 pub use control::{ControlFault, ControlRecord, MARKER_BATCH_BYTES, TransactionEnd};

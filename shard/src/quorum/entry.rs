@@ -94,15 +94,6 @@ impl LogEntry {
         }
     }
 
-    /// How many offsets the entry takes.
-    #[must_use]
-    pub fn offset_count(&self) -> i64 {
-        match &self.payload {
-            EntryPayload::Records(records) => i64::try_from(records.len()).unwrap_or(i64::MAX),
-            EntryPayload::LeaderChange(_) | EntryPayload::Voters(_) => 1,
-        }
-    }
-
     /// Reads an entry from exactly one batch.
     ///
     /// # Errors

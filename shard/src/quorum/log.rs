@@ -63,12 +63,6 @@ pub struct MemoryLog {
 pub struct Crashed;
 
 impl MemoryLog {
-    /// The entries that are kept.
-    #[must_use]
-    pub fn entry_count(&self) -> usize {
-        self.entries.len()
-    }
-
     fn call(&mut self) -> Result<(), Crashed> {
         match &mut self.calls_left {
             Some(0) => Err(Crashed),

@@ -89,14 +89,6 @@ impl Voters {
         Self(voters)
     }
 
-    /// This set without one voter.
-    #[must_use]
-    pub fn without(&self, node: BrokerId) -> Self {
-        let mut voters = self.0.clone();
-        voters.remove(&node);
-        Self(voters)
-    }
-
     pub(super) fn change_to(&self, next: &Self) -> VoterChange {
         let added: Vec<BrokerId> = next
             .0
