@@ -69,6 +69,8 @@ impl<E: Env, L: LogsIo, N: Send + 'static> OwnerDriver<E, L, N> {
         });
         let driver = self.clone();
         self.0.env.spawn(async move { driver.watch_deadlines().await });
+        let driver = self.clone();
+        self.0.env.spawn(async move { driver.sync_in_time().await });
         let logs = self.0.logs.clone();
         // Its failure is the committer's too, which reports it.
         self.0
@@ -131,6 +133,20 @@ impl<E: Env, L: LogsIo, N: Send + 'static> OwnerDriver<E, L, N> {
                     self.carry_out();
                 }
                 Err(error) => return error,
+            }
+        }
+    }
+
+    /// Syncs in time what was acknowledged without a sync. A failure is the committer's too, which reports it.
+    async fn sync_in_time(&self) {
+        let Inner { env, logs, .. } = &*self.0;
+        while let Ok(next) = logs.sync_due(env.now()).await {
+            match next {
+                None => logs.sync_schedule_moved().await,
+                Some(at) => {
+                    let left = at.since(env.now());
+                    futures_lite::future::or(logs.sync_schedule_moved(), env.sleep(left)).await;
+                }
             }
         }
     }

@@ -9,7 +9,6 @@ use crate::error::StorageError;
 use crate::journal::writer::JournalFile;
 use crate::log::Log;
 use crate::log::config::Durability;
-use crate::log::cursor::Partial;
 use crate::log::segment_path;
 use crate::notify::join_all;
 use crate::recovery::record::{DirectoryRecord, shard_path};
@@ -98,9 +97,8 @@ impl<D: Disk> Store<D> {
         if synced.is_ok() {
             let mut state = log.state.borrow_mut();
             state.is_unsynced = false;
-            if !state.cursor.residue.is_empty() {
-                state.cursor.partial = Partial::OnDisk;
-            }
+            state.protect_last_block();
+            self.unsynced.borrow_mut().covered(log.log_ref.slot);
         }
         self.plan_unlock();
         synced.map_err(|error| self.fail(error))

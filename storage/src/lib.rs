@@ -2,6 +2,7 @@
 //! runtime: I/O goes through [`disk::Disk`], time comes in as a parameter.
 
 pub mod batch_cache;
+mod bounded_sync;
 pub mod checkpoint;
 pub mod commit;
 pub mod disk;
@@ -19,5 +20,6 @@ pub mod sim_executor;
 pub mod sim_rng;
 pub mod stats;
 pub mod store;
+pub mod sync_schedule;
 pub mod types;
 mod write_behind;

@@ -24,6 +24,10 @@ pub struct StoreStats {
     pub cache_bytes: usize,
     /// Memory the batch cache may hold, bytes.
     pub cache_bytes_max: usize,
+    /// Bytes acknowledged and not synced, of logs without syncs.
+    pub unsynced_bytes: u64,
+    /// Files synced because such a log had reached its bound of time or bytes.
+    pub forced_syncs: u64,
     /// A write or sync failed: the log directory is offline here.
     pub is_offline: bool,
 }
@@ -66,6 +70,8 @@ impl<D: Disk> Store<D> {
             cache: cache.stats(),
             cache_bytes: cache.charged_bytes(),
             cache_bytes_max: self.options.cache_bytes,
+            unsynced_bytes: self.unsynced.borrow().unsynced_bytes(),
+            forced_syncs: self.forced_syncs.get(),
             is_offline: self.is_offline(),
         }
     }

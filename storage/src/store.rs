@@ -20,6 +20,7 @@ use crate::log::{Log, LogOffsets, LogRef, LogSize};
 use crate::notify::Notify;
 use crate::recovery::record::{LogRecord, load_directory};
 use crate::stats::CommitTotals;
+use crate::sync_schedule::{IntervalBounds, SyncSchedule};
 use crate::types::{LogId, Offset};
 
 pub use crate::commit::run::CommitOutcome;
@@ -42,6 +43,8 @@ pub struct StoreOptions {
     pub commit: CommitLimits,
     /// Producers remembered per log.
     pub producers_max: usize,
+    /// What may be unsynced of a log of durability class `interval`.
+    pub interval: IntervalBounds,
 }
 
 impl Default for StoreOptions {
@@ -54,6 +57,7 @@ impl Default for StoreOptions {
             journal: JournalOptions::default(),
             commit: CommitLimits::default(),
             producers_max: crate::producer_state::PRODUCERS_MAX,
+            interval: IntervalBounds::default(),
         }
     }
 }
@@ -89,6 +93,12 @@ pub struct Store<D: Disk> {
     pub(crate) commits_started: Cell<u64>,
     pub(crate) commits_ended: Cell<u64>,
     pub(crate) commit_totals: Cell<CommitTotals>,
+    /// Logs whose last writes no sync covers.
+    pub(crate) unsynced: RefCell<SyncSchedule>,
+    /// Files synced because [`Self::unsynced`] said so.
+    pub(crate) forced_syncs: Cell<u64>,
+    /// The schedule of syncs is to be looked at.
+    pub(crate) syncs_moved: Notify,
     /// Something was staged.
     pub(crate) staged: Notify,
     /// A commit or a write ended, or a lock was given back.
@@ -152,6 +162,9 @@ impl<D: Disk> Store<D> {
             commits_started: Cell::new(0),
             commits_ended: Cell::new(0),
             commit_totals: Cell::default(),
+            unsynced: RefCell::default(),
+            forced_syncs: Cell::new(0),
+            syncs_moved: Notify::default(),
             staged: Notify::default(),
             moved: Notify::default(),
             behind: Notify::default(),
@@ -258,6 +271,7 @@ impl<D: Disk> Store<D> {
         self.staged.notify();
         self.moved.notify();
         self.behind.notify();
+        self.syncs_moved.notify();
         error
     }
 }

@@ -191,6 +191,14 @@ impl LogsIo for SimLogs {
         self.inner.background().await
     }
 
+    async fn sync_due(&self, now: Instant) -> Result<Option<Instant>, StorageError> {
+        self.inner.sync_due(now).await
+    }
+
+    async fn sync_schedule_moved(&self) {
+        self.inner.sync_schedule_moved().await;
+    }
+
     async fn open(
         &self,
         id: LogId,

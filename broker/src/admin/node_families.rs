@@ -148,7 +148,7 @@ fn traffic(text: &mut Exposition, requests: &Snapshot, shards: &[ShardSnapshot])
 #[allow(clippy::too_many_lines, reason = "a table")]
 fn storage(text: &mut Exposition, requests: &Snapshot, shards: &[ShardSnapshot]) {
     type Of = fn(&ShardSnapshot) -> u64;
-    let counters: [(&str, &str, Of); 9] = [
+    let counters: [(&str, &str, Of); 10] = [
         ("penstock_commits_total", "Group commits.", |s| {
             s.storage.commits.count
         }),
@@ -190,6 +190,11 @@ fn storage(text: &mut Exposition, requests: &Snapshot, shards: &[ShardSnapshot])
             "Batches evicted to make room.",
             |s| s.storage.cache.evicted,
         ),
+        (
+            "penstock_bounded_syncs_total",
+            "Files synced because penstock.durability.interval.* or flush.* said so.",
+            |s| s.storage.forced_syncs,
+        ),
     ];
     for (name, help, of) in counters {
         by_shard(text, name, Kind::Counter, help, shards, of);
@@ -206,6 +211,10 @@ fn storage(text: &mut Exposition, requests: &Snapshot, shards: &[ShardSnapshot])
     let help = "Bytes appended that no commit has taken yet.";
     by_shard(text, "penstock_staged_bytes", Kind::Gauge, help, shards, |s| {
         s.storage.staged_bytes as u64
+    });
+    let help = "Bytes acknowledged and not synced yet, of topics whose penstock.durability is not fsync.";
+    by_shard(text, "penstock_unsynced_bytes", Kind::Gauge, help, shards, |s| {
+        s.storage.unsynced_bytes
     });
     let name = "penstock_commit_duration_seconds";
     let help = "Group commits, from the moment one had something to do until it was durable.";

@@ -12,6 +12,7 @@ use shard::ids::BrokerId;
 use super::layers::{AsWritten, ConfigError, Origin};
 use super::listeners;
 use super::settings::Settings;
+use storage::sync_schedule::IntervalBounds;
 
 /// Kafka's default for `socket.send.buffer.bytes` and `socket.receive.buffer.bytes`; every sample file has it.
 const KAFKA_SOCKET_BUFFER_BYTES: i64 = 102_400;
@@ -120,6 +121,10 @@ pub fn resolve(written: &AsWritten, around: Surroundings<'_>) -> Result<Resolved
             .set_value("penstock.memory.bytes")
             .and_then(|v| v.as_integer())
             .and_then(|n| u64::try_from(n).ok()),
+        interval: IntervalBounds {
+            ms: whole("penstock.durability.interval.ms") as u64,
+            bytes: whole("penstock.durability.interval.bytes") as u64,
+        },
         rack: layers.text("broker.rack"),
         request_bytes_max: whole("socket.request.max.bytes"),
         idle_max: idle_max(layers.integer("connections.max.idle.ms", -1)),

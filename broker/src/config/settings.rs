@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use shard::config::Overrides;
 use shard::ids::BrokerId;
+use storage::sync_schedule::IntervalBounds;
 
 /// What the process was told, resolved.
 #[derive(Clone, Debug)]
@@ -30,6 +31,8 @@ pub struct Settings {
     pub shards: Option<u16>,
     /// `penstock.memory.bytes`; `None` is a share of the host's.
     pub memory_bytes: Option<u64>,
+    /// `penstock.durability.interval.ms` and `.bytes`.
+    pub interval: IntervalBounds,
     /// `broker.rack`.
     pub rack: Option<String>,
     /// `socket.request.max.bytes`.
@@ -79,6 +82,7 @@ impl Default for Settings {
             admin: Some(SocketAddr::from(([127, 0, 0, 1], 9644))),
             shards: None,
             memory_bytes: None,
+            interval: IntervalBounds::default(),
             rack: None,
             request_bytes_max: 100 << 20,
             idle_max: Duration::from_secs(600),

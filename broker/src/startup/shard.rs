@@ -67,6 +67,7 @@ async fn live(env: RuntimeEnv, input: ShardInput) -> Result<(), Failure> {
         cache_bytes: memory.cache_bytes,
         staged_bytes_max: memory.write_bytes,
         unwritten_bytes_max: memory.write_bytes,
+        interval: settings.interval,
         ..StoreOptions::default()
     };
     let store = open_store(disk.clone(), &dir, env.shard().0, gate, options).await?;

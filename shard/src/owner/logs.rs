@@ -10,7 +10,7 @@ use storage::types::{LeaderEpoch, LogId, Offset, ProducerId};
 
 use super::offsets::LookUp;
 use crate::config::TopicSettings;
-use crate::env::WallMs;
+use crate::env::{Instant, WallMs};
 use crate::message::OffsetAnswer;
 
 /// The logs of one shard. Calls do no I/O and never wait; what is not in memory comes back as a plan for the driver.
@@ -71,6 +71,10 @@ pub trait LogsIo: Logs + Clone + 'static {
     async fn commit(&self) -> Result<Vec<(Self::Log, Offset)>, StorageError>;
     /// Waits for background work (write-behind, journal files, files of deleted logs) and does a round of it.
     async fn background(&self) -> Result<(), StorageError>;
+    /// Syncs the logs that are acknowledged without a sync and are due; returns when the next is.
+    async fn sync_due(&self, now: Instant) -> Result<Option<Instant>, StorageError>;
+    /// Ends when [`Self::sync_due`] is to be asked again although its time has not come.
+    async fn sync_schedule_moved(&self);
     /// Opens the log of a partition of `topic`, or creates it.
     async fn open(
         &self,

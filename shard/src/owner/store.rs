@@ -19,8 +19,10 @@ use storage::types::{LeaderEpoch, LogId, Offset, ProducerId};
 use super::logs::{Appended, Logs, LogsIo, Read};
 use super::offsets::LookUp;
 use crate::config::{self, TopicSettings};
-use crate::env::WallMs;
+use crate::env::{Instant, WallMs};
 use crate::message::OffsetAnswer;
+
+const NANOS_PER_MS: u64 = 1_000_000;
 
 /// One shard's logs in one log directory.
 pub struct StoreLogs<D: Disk>(Rc<Store<D>>);
@@ -189,6 +191,15 @@ impl<D: Disk> LogsIo for StoreLogs<D> {
         self.0.housekeeping().await
     }
 
+    async fn sync_due(&self, now: Instant) -> Result<Option<Instant>, StorageError> {
+        let next_ms = self.0.sync_due(now.0 / NANOS_PER_MS).await?;
+        Ok(next_ms.map(|at| Instant(at.saturating_mul(NANOS_PER_MS))))
+    }
+
+    async fn sync_schedule_moved(&self) {
+        self.0.sync_schedule_moved().await;
+    }
+
     fn configure(&self, log: LogRef, settings: &TopicSettings) {
         self.0.set_config(log, log_config(settings));
     }
@@ -206,6 +217,12 @@ impl<D: Disk> LogsIo for StoreLogs<D> {
 #[must_use]
 pub fn log_config(settings: &TopicSettings) -> LogConfig {
     let unsigned = |value: i32| u32::try_from(value).unwrap_or(0);
+    let bound = |value: i64| {
+        u64::try_from(value)
+            .ok()
+            .filter(|_| value != i64::MAX)
+            .unwrap_or(u64::MAX)
+    };
     LogConfig {
         segment_bytes: unsigned(settings.segment_bytes),
         segment_ms: settings.segment_ms,
@@ -217,6 +234,8 @@ pub fn log_config(settings: &TopicSettings) -> LogConfig {
             config::Durability::Interval => Durability::Interval,
             config::Durability::Written => Durability::Written,
         },
+        flush_ms: bound(settings.flush_ms),
+        flush_messages: bound(settings.flush_messages),
         ..LogConfig::default()
     }
 }
@@ -227,4 +246,22 @@ fn record_bytes(pieces: Vec<Bytes>) -> RecordBytes {
         records.push(piece);
     }
     records
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn never_is_never_in_the_logs_own_terms() {
+        let mut settings = TopicSettings::built_in();
+        let config = log_config(&settings);
+        assert_eq!((config.flush_ms, config.flush_messages), (u64::MAX, u64::MAX));
+        settings.flush_ms = 0;
+        settings.flush_messages = 7;
+        settings.durability = config::Durability::Interval;
+        let config = log_config(&settings);
+        assert_eq!((config.flush_ms, config.flush_messages), (0, 7));
+        assert_eq!(config.durability, Durability::Interval);
+    }
 }

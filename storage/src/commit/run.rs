@@ -55,6 +55,8 @@ struct Entry<D: Disk> {
     /// Of a direct write: where it starts and ends in the segment, whole blocks.
     extent: (u32, u32),
     direct: Option<DirectWrite<D>>,
+    /// The file to be synced when all writes before have ended: a log without syncs has reached `flush.messages`.
+    sync_after: Option<Rc<SegmentFile<D>>>,
 }
 
 /// A write straight to a segment.
@@ -130,7 +132,12 @@ impl<D: Disk> Store<D> {
         let mut entries: Vec<Entry<D>> = shares.iter().filter_map(|share| self.take(share)).collect();
         for entry in &mut entries {
             if entry.route != Route::Journal {
-                entry.direct = Some(self.direct_write(entry));
+                let direct = self.direct_write(entry);
+                if entry.route == Route::Written && self.must_sync(entry) {
+                    entry.log.state.borrow_mut().protect_last_block();
+                    entry.sync_after = Some(Rc::clone(&direct.file));
+                }
+                entry.direct = Some(direct);
             }
         }
         let journaled = !controls.is_empty() || entries.iter().any(|entry| entry.route != Route::Written);
@@ -191,6 +198,7 @@ impl<D: Disk> Store<D> {
             lead,
             extent,
             direct: None,
+            sync_after: None,
         })
     }
 
@@ -238,6 +246,13 @@ impl<D: Disk> Store<D> {
         }
         logs.retain(|log| log.state.borrow().introduced != generation);
         logs
+    }
+
+    /// Whether the records of `entry`, of a class without syncs, are to be synced before they are acknowledged.
+    fn must_sync(&self, entry: &Entry<D>) -> bool {
+        let bounds = self.sync_bounds(&entry.log.state.borrow());
+        let unsynced = self.unsynced.borrow();
+        unsynced.must_sync(entry.log.log_ref.slot, bounds, entry.taken.records())
     }
 
     /// Copies what goes straight to the segment and moves the log's cursor.
@@ -337,6 +352,7 @@ impl<D: Disk> Store<D> {
             .until(|| (self.commits_ended.get() == ticket || self.is_offline()).then_some(()))
             .await;
         self.check_online()?;
+        outcome.syncs += self.sync_after(&entries).await?;
         if let Some(reservation) = reservation {
             self.journal.mark_durable(reservation.sequence);
             reservation
@@ -361,6 +377,17 @@ impl<D: Disk> Store<D> {
         Ok(outcome)
     }
 
+    /// Syncs the logs without syncs that are due. All commits before have ended, so this covers them too. Returns how many.
+    async fn sync_after(&self, entries: &[Entry<D>]) -> Result<u32, StorageError> {
+        let files: Vec<_> = entries.iter().filter_map(|e| e.sync_after.as_ref()).collect();
+        let synced = join_all(files.iter().map(|file| file.sync())).await;
+        for error in synced.into_iter().filter_map(Result::err) {
+            self.fail(error);
+        }
+        self.check_online()?;
+        Ok(files.len() as u32)
+    }
+
     /// The commit that holds `entry` is durable, and so are all before it.
     fn complete(&self, entry: &Entry<D>) -> Option<(LogRef, Offset)> {
         let mut state = entry.log.state.borrow_mut();
@@ -372,6 +399,12 @@ impl<D: Disk> Store<D> {
         }
         state.durable_end = entry.taken.end;
         drop(state);
+        if entry.sync_after.is_some() {
+            self.unsynced.borrow_mut().covered(entry.log.log_ref.slot);
+        } else if entry.route == Route::Written {
+            let bytes = u64::from(entry.taken.to - entry.taken.from);
+            self.wrote_unsynced(&entry.log, entry.taken.records(), bytes);
+        }
         self.consider_write_behind(&entry.log);
         Some((entry.log.log_ref, entry.taken.end))
     }

@@ -24,7 +24,11 @@ impl<D: Disk> Store<D> {
         }
         let must_sync = state.is_unsynced && config.durability == Durability::Fsync;
         state.config = config;
+        let bounds = self.sync_bounds(&state);
         drop(state);
+        if self.unsynced.borrow_mut().rebound(log.slot, bounds) {
+            self.syncs_moved.notify();
+        }
         if must_sync {
             self.logs.borrow_mut().touch(log.slot);
             self.behind.notify();
@@ -161,6 +165,7 @@ impl<D: Disk> Store<D> {
             .until(|| (!log.flushing.get() || self.is_offline()).then_some(()))
             .await;
         self.logs.borrow_mut().remove(log.log_ref.slot);
+        self.unsynced.borrow_mut().covered(log.log_ref.slot);
         self.cache.borrow_mut().invalidate(log.log_ref.slot);
         let rest = log.state.borrow().tail.bytes();
         self.unwritten_bytes.set(self.unwritten_bytes.get() - rest);

@@ -29,6 +29,10 @@ pub struct LogConfig {
     pub producer_id_expiration_ms: i64,
     /// `penstock.durability`.
     pub durability: Durability,
+    /// `flush.ms`; `u64::MAX` is never.
+    pub flush_ms: u64,
+    /// `flush.messages`; `u64::MAX` is never.
+    pub flush_messages: u64,
 }
 
 impl Default for LogConfig {
@@ -41,6 +45,8 @@ impl Default for LogConfig {
             index_interval_bytes: 4096,
             producer_id_expiration_ms: 24 * 3600 * 1000,
             durability: Durability::Fsync,
+            flush_ms: u64::MAX,
+            flush_messages: u64::MAX,
         }
     }
 }

@@ -87,6 +87,8 @@ pub(crate) struct LogState<D: Disk> {
     pub(crate) introduced: u64,
     /// Appends count when they are written, without a sync; may outlast the setting until what was written is synced.
     pub(crate) is_unsynced: bool,
+    /// A sync waits until no write to the segments is under way: appends go to the journal meanwhile.
+    pub(crate) wants_rest: bool,
     /// A structural change (truncate, delete, close) is under way: appends are refused.
     pub(crate) closing: bool,
 }
@@ -157,7 +159,8 @@ impl<D: Disk> LogState<D> {
         let Some(first) = self.tail.first_staged() else {
             return false;
         };
-        first.segment == self.cursor.segment
+        !self.wants_rest
+            && first.segment == self.cursor.segment
             && self.cursor.partial == Partial::No
             && self.cursor.is_block_free()
             && self

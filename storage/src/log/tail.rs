@@ -203,6 +203,13 @@ pub(crate) struct Taken {
     pub(crate) to: u32,
 }
 
+impl Taken {
+    /// Offsets taken.
+    pub(crate) const fn records(&self) -> u64 {
+        (self.end.0 - self.base.0) as u64
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

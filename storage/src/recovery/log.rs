@@ -117,6 +117,7 @@ impl<D: Disk> Store<D> {
             marks: Marks::default(),
             introduced: 0,
             is_unsynced,
+            wants_rest: false,
             closing: false,
         }
     }

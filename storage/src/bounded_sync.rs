@@ -1,0 +1,112 @@
+//! The driver of [`crate::sync_schedule`]: syncs the logs that are acknowledged without a sync when they are due. A log
+//! goes on meanwhile; what must not happen is that a block a sync has covered is written again without its bytes being in
+//! the journal, so a partly filled last block is marked as for a log that rests (DESIGN §6, invariant 2).
+
+use std::rc::Rc;
+
+use crate::disk::Disk;
+use crate::error::StorageError;
+use crate::log::cursor::Partial;
+use crate::log::{Log, LogState};
+use crate::notify::join_all;
+use crate::segment::file::SegmentFile;
+use crate::store::Store;
+use crate::sync_schedule::SyncBounds;
+
+/// Up to so many files are synced one by one, more by one sync of the file system.
+const FILES_MAX: usize = 4;
+
+impl<D: Disk> Store<D> {
+    /// Syncs the logs that are due at `now_ms`, milliseconds of a clock that only goes forward. Returns when the next is.
+    /// To be called in a loop by one task, which then waits for that time or for [`Self::sync_schedule_moved`].
+    ///
+    /// # Errors
+    /// [`StorageError`] when the store is or goes offline; the loop ends then.
+    pub async fn sync_due(&self, now_ms: u64) -> Result<Option<u64>, StorageError> {
+        loop {
+            self.check_online()?;
+            // Also after a sync: what was written meanwhile has no time yet.
+            let slots = self.unsynced.borrow_mut().next_due(now_ms);
+            if slots.is_empty() {
+                return Ok(self.unsynced.borrow().next_deadline_ms());
+            }
+            self.sync_logs(&slots).await?;
+        }
+    }
+
+    async fn sync_logs(&self, slots: &[u32]) -> Result<(), StorageError> {
+        let mut logs: Vec<Rc<Log<D>>> = Vec::with_capacity(slots.len());
+        for slot in slots {
+            match self.logs.borrow().get(*slot) {
+                Some(log) => logs.push(log),
+                None => self.unsynced.borrow_mut().covered(*slot),
+            }
+        }
+        for log in &logs {
+            log.state.borrow_mut().wants_rest = true;
+        }
+        let mut files = Vec::with_capacity(logs.len());
+        for log in &logs {
+            files.extend(self.rest(log).await?);
+        }
+        self.sync_files(files).await
+    }
+
+    /// Ends when [`Self::sync_due`] is to be asked again although its time has not come.
+    pub async fn sync_schedule_moved(&self) {
+        self.syncs_moved.next().await;
+    }
+
+    /// Waits for the writes of the log that are under way, and marks its last block. Returns the file they went to.
+    async fn rest(&self, log: &Rc<Log<D>>) -> Result<Option<Rc<SegmentFile<D>>>, StorageError> {
+        self.moved
+            .until(|| {
+                let is_still = !log.flushing.get() && log.state.borrow().cursor.is_still();
+                (is_still || self.is_offline()).then_some(())
+            })
+            .await;
+        self.check_online()?;
+        // Without an await from here on: what is written next is a matter of the next sync.
+        self.unsynced.borrow_mut().covered(log.log_ref.slot);
+        let mut state = log.state.borrow_mut();
+        state.wants_rest = false;
+        state.protect_last_block();
+        let base = state.cursor.segment;
+        Ok(state.segment(base).and_then(|segment| segment.file.clone()))
+    }
+
+    async fn sync_files(&self, files: Vec<Rc<SegmentFile<D>>>) -> Result<(), StorageError> {
+        let synced = if files.len() > FILES_MAX {
+            self.disk.sync_filesystem(&self.dir).await
+        } else {
+            let syncs = files.iter().map(|file| file.sync());
+            join_all(syncs).await.into_iter().collect()
+        };
+        self.forced_syncs
+            .set(self.forced_syncs.get() + files.len() as u64);
+        synced.map_err(|error| self.fail(error))
+    }
+
+    /// The bounds of a log.
+    pub(crate) fn sync_bounds(&self, state: &LogState<D>) -> SyncBounds {
+        SyncBounds::of(&state.config, self.options.interval)
+    }
+
+    /// The log has written records that no sync covers, and they count from now on.
+    pub(crate) fn wrote_unsynced(&self, log: &Log<D>, records: u64, bytes: u64) {
+        let bounds = self.sync_bounds(&log.state.borrow());
+        let slot = log.log_ref.slot;
+        if self.unsynced.borrow_mut().wrote(slot, bounds, records, bytes) {
+            self.syncs_moved.notify();
+        }
+    }
+}
+
+impl<D: Disk> LogState<D> {
+    /// The last block on disk is about to be covered by a sync: before it is written again, its bytes go into the journal.
+    pub(crate) fn protect_last_block(&mut self) {
+        if !self.cursor.residue.is_empty() && self.cursor.partial == Partial::No {
+            self.cursor.partial = Partial::OnDisk;
+        }
+    }
+}
