@@ -228,14 +228,14 @@ impl<D: Disk> Store<D> {
             join_all(closing).await.into_iter().collect::<Result<(), _>>()?;
         }
         self.checkpoint(0).await?;
+        self.write_epochs_of(&logs).await?;
         self.journal.remove().await.map_err(|error| self.fail(error))
     }
 
-    /// Brings one log to rest: all bytes in the segments, the active one cut to size, small files written. The caller
-    /// writes the active indexes and syncs.
+    /// Brings one log to rest: all bytes in the segments, the active one cut to size, its producers written. The caller
+    /// writes the active indexes, syncs, and then writes the epochs.
     pub(crate) async fn close_files(&self, log: &Rc<Log<D>>) -> Result<(), StorageError> {
         self.flush_log(log, FlushTo::End).await?;
-        self.write_epochs(log).await?;
         let (file, size, end, snapshot) = {
             let mut state = log.state.borrow_mut();
             assert_eq!(

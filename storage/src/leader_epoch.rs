@@ -219,6 +219,68 @@ impl LeaderEpochs {
         }
     }
 
+    /// A batch at `[base_offset, last_offset]` was found that carries `epoch`: the batches are the truth, so entries that
+    /// contradict it go, and nothing else does. Returns whether anything changed.
+    ///
+    /// Unlike [`Self::assign`] this keeps what is known about later offsets, and an epoch's start that lies before the
+    /// batch (compaction may have removed its first records).
+    pub fn observe(&mut self, epoch: LeaderEpoch, base_offset: Offset, last_offset: Offset) -> bool {
+        if epoch.0 < 0 || base_offset.0 < 0 || last_offset < base_offset {
+            return false;
+        }
+        let slot = self
+            .entries
+            .partition_point(|entry| entry.start_offset <= base_offset);
+        let agrees = slot
+            .checked_sub(1)
+            .and_then(|floor| self.entries.get(floor))
+            .is_some_and(|floor| floor.epoch == epoch);
+        let next_agrees = self
+            .entries
+            .get(slot)
+            .is_none_or(|next| next.start_offset > last_offset && next.epoch > epoch);
+        if agrees && next_agrees {
+            return false;
+        }
+        self.entries.retain(|entry| {
+            if entry.start_offset < base_offset {
+                entry.epoch <= epoch
+            } else if entry.start_offset == base_offset {
+                entry.epoch == epoch
+            } else {
+                entry.start_offset > last_offset && entry.epoch > epoch
+            }
+        });
+        let slot = self.entries.partition_point(|entry| entry.epoch < epoch);
+        if self.entries.get(slot).is_none_or(|entry| entry.epoch != epoch) {
+            let start_offset = base_offset;
+            self.entries.insert(slot, EpochEntry { epoch, start_offset });
+        }
+        true
+    }
+
+    /// Adds what `later` knows of the offsets from `from` on, which is behind everything known here. Entries that
+    /// contradict the known ones are left out.
+    pub fn extend_from(&mut self, later: &Self, from: Offset) {
+        let follows = |last: EpochEntry, entry: &EpochEntry| {
+            entry.epoch > last.epoch && entry.start_offset > last.start_offset
+        };
+        for entry in &later.entries {
+            let is_news = self.latest().is_none_or(|last| follows(last, entry));
+            if is_news && entry.start_offset >= from {
+                self.entries.push(*entry);
+            }
+        }
+    }
+
+    /// The epochs of the records below `end`.
+    #[must_use]
+    pub fn below(&self, end: Offset) -> Self {
+        let mut below = self.clone();
+        below.truncate_from_end(end);
+        below
+    }
+
     /// Forgets all epochs.
     pub fn clear(&mut self) {
         self.entries.clear();
@@ -342,6 +404,66 @@ mod tests {
             (true, vec![(5, 999)]),
             "the current epoch survives all its data"
         );
+    }
+
+    #[test]
+    fn batches_overrule_what_was_noted_and_leave_the_rest() {
+        let found = |noted: &[(i32, i64)], batches: &[(i32, i64, i64)]| {
+            let mut epochs = epochs(noted);
+            let mut changed = false;
+            for (epoch, base, last) in batches {
+                changed |= epochs.observe(LeaderEpoch(*epoch), Offset(*base), Offset(*last));
+            }
+            (changed, list(&epochs))
+        };
+        let noted = [(1, 0), (3, 30), (5, 50)];
+        // What is right stays, also an epoch whose first records were compacted away, and all that lies behind.
+        assert_eq!(found(&noted, &[(1, 0, 9), (3, 35, 36)]), (false, noted.to_vec()));
+        // An epoch whose batches were lost, and others were written there since: of a newer epoch, of an older one.
+        assert_eq!(
+            found(&[(0, 0), (1, 30)], &[(2, 20, 40)]),
+            (true, vec![(0, 0), (2, 20)])
+        );
+        assert_eq!(
+            found(&[(0, 0), (1, 30)], &[(2, 30, 31)]),
+            (true, vec![(0, 0), (2, 30)])
+        );
+        assert_eq!(found(&[(0, 0), (1, 20)], &[(0, 24, 24)]), (true, vec![(0, 0)]));
+        assert_eq!(found(&[(0, 0), (1, 20)], &[(0, 19, 24)]), (true, vec![(0, 0)]));
+        assert_eq!(found(&[(1, 20)], &[(0, 20, 24)]), (true, vec![(0, 20)]));
+        // Nothing was noted yet, or too little, or the start too late.
+        assert_eq!(
+            found(&[], &[(2, 7, 8), (2, 9, 9), (4, 10, 10)]),
+            (true, vec![(2, 7), (4, 10)])
+        );
+        assert_eq!(
+            found(&noted, &[(2, 10, 19)]),
+            (true, vec![(1, 0), (2, 10), (3, 30), (5, 50)])
+        );
+        assert_eq!(
+            found(&noted, &[(3, 25, 26)]),
+            (true, vec![(1, 0), (3, 25), (5, 50)])
+        );
+        assert_eq!(found(&noted, &[(-1, 3, 4)]), (false, noted.to_vec()));
+    }
+
+    #[test]
+    fn a_second_list_adds_what_is_later() {
+        let joined = |known: &[(i32, i64)], later: &[(i32, i64)], from| {
+            let mut known = epochs(known);
+            known.extend_from(&epochs(later), Offset(from));
+            list(&known)
+        };
+        assert_eq!(joined(&[(0, 0)], &[(0, 0), (1, 30)], 30), [(0, 0), (1, 30)]);
+        assert_eq!(
+            joined(&[(0, 0)], &[(0, 0), (1, 30), (2, 50)], 40),
+            [(0, 0), (2, 50)]
+        );
+        assert_eq!(
+            joined(&[(0, 0), (2, 20)], &[(0, 0), (1, 30)], 0),
+            [(0, 0), (2, 20)]
+        );
+        assert_eq!(joined(&[], &[(0, 5), (1, 30)], 0), [(0, 5), (1, 30)]);
     }
 
     #[test]

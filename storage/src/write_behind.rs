@@ -4,10 +4,11 @@
 use std::path::Path;
 use std::rc::Rc;
 
-use crate::checkpoint::temporary_path;
+use crate::checkpoint::{temporary_path, write_atomic};
 use crate::commit::buffers::Chunks;
 use crate::disk::{Disk, DiskError, DiskFile, OpenMode, align_down, align_up};
 use crate::error::StorageError;
+use crate::layout::LEADER_EPOCH_FILE;
 use crate::log::cursor::Partial;
 use crate::log::{Log, LogState, segment_path};
 use crate::segment::file::SegmentFile;
@@ -73,11 +74,7 @@ impl<D: Disk> Store<D> {
                 Next::Done => return Ok(()),
                 Next::Wait => self.moved.next().await,
                 Next::Open { base, create } => self.open_segment(log, base, create).await?,
-                Next::Finish(base) => {
-                    // Recovery does not read finished segments again to find their epochs.
-                    self.write_epochs(log).await?;
-                    self.finish_segment(log, base).await?;
-                }
+                Next::Finish(base) => self.finish_segment(log, base).await?,
                 Next::Write(stretch) => {
                     let Stretch {
                         file,
@@ -137,10 +134,10 @@ impl<D: Disk> Store<D> {
         Ok(())
     }
 
-    /// All bytes of a rolled segment are on disk: cuts and syncs its file, writes its indexes and the producer snapshot of
-    /// its end.
+    /// All bytes of a rolled segment are on disk: cuts and syncs its file, then writes its epochs, its indexes and the
+    /// producer snapshot of its end. That snapshot tells recovery that it need not read the segment, so it comes last.
     async fn finish_segment(&self, log: &Rc<Log<D>>, base: Offset) -> Result<(), StorageError> {
-        let (file, size, files) = {
+        let (file, size, next, files) = {
             let state = log.state.borrow();
             let segment = state
                 .segment(base)
@@ -150,10 +147,12 @@ impl<D: Disk> Store<D> {
                 .expect("only a rolled segment is finished")
                 .base;
             let file = segment.file.clone().expect("a segment that was written is open");
-            (file, segment.size, closing_files(log, segment, next))
+            (file, segment.size, next, closing_files(log, segment, next))
         };
+        let cut = file.cut(u64::from(size)).await;
+        cut.map_err(|error| self.fail(error))?;
+        self.write_epochs(log, next).await?;
         let result = async {
-            file.cut(u64::from(size)).await?;
             for (path, bytes) in &files {
                 write_file(&self.disk, path, bytes).await?;
             }
@@ -249,23 +248,51 @@ impl<D: Disk> Store<D> {
         Ok(())
     }
 
-    /// Writes the leader epochs when they changed.
-    pub(crate) async fn write_epochs(&self, log: &Log<D>) -> Result<(), StorageError> {
-        let text = {
-            let mut state = log.state.borrow_mut();
-            if !std::mem::take(&mut state.epochs_dirty) {
-                return Ok(());
+    /// Writes the epochs of the records below `end` when they changed, durable when this returns. Those records are synced:
+    /// the file never tells of an epoch whose batches a power loss can take.
+    async fn write_epochs(&self, log: &Log<D>, end: Offset) -> Result<(), StorageError> {
+        let changed = log.state.borrow_mut().changed_epochs(end);
+        let Some(text) = changed else { return Ok(()) };
+        let path = log.dir.join(LEADER_EPOCH_FILE);
+        let written = write_atomic(&self.disk, &path, text.as_bytes()).await;
+        written.map_err(|error| self.fail(error))
+    }
+
+    /// The same for logs at rest, all of whose records are synced: one sync covers all files.
+    pub(crate) async fn write_epochs_of(&self, logs: &[Rc<Log<D>>]) -> Result<(), StorageError> {
+        let mut some = false;
+        for log in logs {
+            let changed = {
+                let mut state = log.state.borrow_mut();
+                let end = state.durable_end;
+                state.changed_epochs(end)
+            };
+            if let Some(text) = changed {
+                let path = log.dir.join(LEADER_EPOCH_FILE);
+                let written = write_plain(&self.disk, &path, text.as_bytes()).await;
+                written.map_err(|error| self.fail(error))?;
+                some = true;
             }
-            state.epochs.encode()
-        };
-        let path = log.dir.join("leader-epoch-checkpoint");
-        write_file(&self.disk, &path, text.as_bytes())
-            .await
-            .map_err(|error| self.fail(error))
+        }
+        if some {
+            let synced = self.disk.sync_filesystem(&self.dir).await;
+            synced.map_err(|error| self.fail(error))?;
+        }
+        Ok(())
     }
 }
 
 impl<D: Disk> LogState<D> {
+    /// The file of the epochs of records below `end`, when it is not what is on disk.
+    fn changed_epochs(&mut self, end: Offset) -> Option<String> {
+        if !self.epochs_dirty {
+            return None;
+        }
+        let epochs = self.epochs_below(end);
+        self.epochs_dirty = epochs != self.epochs;
+        Some(epochs.encode())
+    }
+
     fn next_flush(&mut self, disk: &D, to: FlushTo) -> Next<D> {
         let base = self.cursor.segment;
         let rolled = self.segment_after(base).is_some();

@@ -79,6 +79,10 @@ impl<D: Disk> Store<D> {
         entry.state.borrow_mut().closing = true;
         self.wait_committed(&entry).await?;
         self.close_files(&entry).await?;
+        self.write_active_indexes(&entry, 0).await?;
+        let synced = self.disk.sync_filesystem(&self.dir).await;
+        synced.map_err(|error| self.fail(error))?;
+        self.write_epochs_of(&[Rc::clone(&entry)]).await?;
         self.retire(&entry).await
     }
 

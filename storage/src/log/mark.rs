@@ -84,7 +84,7 @@ impl<D: Disk> LogState<D> {
             log_start: self.log_start.0,
             durable_end,
             epochs: self
-                .epochs
+                .epochs_below(Offset(durable_end))
                 .entries()
                 .iter()
                 .map(|entry| (entry.epoch.0, entry.start_offset.0))

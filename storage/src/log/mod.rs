@@ -79,6 +79,7 @@ pub(crate) struct LogState<D: Disk> {
     pub(crate) tail: Tail,
     pub(crate) cursor: WriteCursor,
     pub(crate) epochs: LeaderEpochs,
+    /// The file of the epochs lacks some, or has some that are gone.
     pub(crate) epochs_dirty: bool,
     pub(crate) producers: ProducerState,
     /// Where recovery may start.
@@ -184,6 +185,12 @@ impl<D: Disk> LogState<D> {
         if at < to {
             self.tail.pieces(segment, at, to, piece);
         }
+    }
+
+    /// The epochs of the records below `end`, which is durable. The epoch that the log starts in is one of them even when
+    /// all its records were deleted.
+    pub(crate) fn epochs_below(&self, end: Offset) -> LeaderEpochs {
+        self.epochs.below(end.max(self.log_start.plus(1)))
     }
 
     /// The public offsets.

@@ -8,13 +8,14 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::rc::Rc;
 
+use super::epochs::NotedEpochs;
 use super::record::{LogRecord, PlaceRecord};
 use super::scan::ScanEnd;
 use super::walk::{Replay, load_indexes, load_indexes_before, read_small, walk};
 use crate::checkpoint::partition_metadata;
 use crate::disk::{BLOCK_BYTES, DirEntry, Disk, DiskError, DiskFile, OpenMode, align_down};
 use crate::error::{Damage, StorageError};
-use crate::layout::{FileName, LEADER_EPOCH_FILE, PARTITION_METADATA_FILE, SegmentFile as SegmentFileKind};
+use crate::layout::{FileName, PARTITION_METADATA_FILE, SegmentFile as SegmentFileKind};
 use crate::leader_epoch::LeaderEpochs;
 use crate::log::config::{Durability, LogConfig};
 use crate::log::cursor::WriteCursor;
@@ -26,7 +27,7 @@ use crate::producer_state::ProducerState;
 use crate::segment::file::SegmentFile;
 use crate::segment::state::Segment;
 use crate::store::Store;
-use crate::types::{LeaderEpoch, LogId, Offset};
+use crate::types::{LogId, Offset};
 use crate::write_behind::{index_files, write_file, write_plain};
 
 impl<D: Disk> Store<D> {
@@ -192,7 +193,9 @@ impl<D: Disk> Store<D> {
         let first = closed.first().map_or(*active_base, |(base, _)| *base);
         let mut state = self.empty_state(first, config, now_ms);
         state.segments.clear();
-        let epochs_known = self.load_epochs(dir, known, &mut state).await?;
+        let epochs = NotedEpochs::load(&self.disk, dir, known).await?;
+        state.epochs = epochs.list.clone();
+        let epochs_known = state.epochs.latest().is_some();
         let place = known.and_then(|record| record.place.as_ref());
         let from = self
             .load_producers(dir, entries, known, &mut state, now_ms)
@@ -214,7 +217,13 @@ impl<D: Disk> Store<D> {
                 self.check_durable(dir, *base, &end, known)?;
                 state.segments.push_back(segment);
                 self.remove_segments_from(dir, next).await?;
-                return Ok(Some(ReadLog::new(state, end, entry.size, from)));
+                return Ok(Some(ReadLog {
+                    state,
+                    end,
+                    file_bytes: entry.size,
+                    replayed_from: from,
+                    epochs,
+                }));
             }
             let segment = self.close_segment(dir, segment, &end, entry).await?;
             state.segments.push_back(segment);
@@ -224,7 +233,13 @@ impl<D: Disk> Store<D> {
             .await?;
         state.segments.push_back(active);
         self.check_durable(dir, *active_base, &end, known)?;
-        Ok(Some(ReadLog::new(state, end, active_entry.size, from)))
+        Ok(Some(ReadLog {
+            state,
+            end,
+            file_bytes: active_entry.size,
+            replayed_from: from,
+            epochs,
+        }))
     }
 
     async fn remove_snapshots_above(&self, dir: &Path, end: Offset) -> Result<(), StorageError> {
@@ -287,20 +302,22 @@ impl<D: Disk> Store<D> {
             mut state,
             end,
             file_bytes,
+            epochs,
             ..
         } = read;
         if let Some(record) = known.as_ref().filter(|record| record.log_start > end.offset.0) {
             // An unsynced log that lost more than was left of it.
-            return self.start_again(dir, state, Offset(record.log_start)).await;
+            return self
+                .start_again(dir, state, Offset(record.log_start), &epochs)
+                .await;
         }
-        state.epochs_dirty |= state.epochs.truncate_from_end(end.offset);
         state.end = end.offset;
         state.durable_end = end.offset;
         let start = known
             .as_ref()
             .map_or(state.log_start, |record| Offset(record.log_start));
         state.log_start = state.log_start.max(start);
-        state.epochs_dirty |= state.epochs.truncate_from_start(state.log_start);
+        epochs.settle(&mut state);
         state.producers.on_log_start(state.log_start);
         state.producers.advance(end.offset);
         // Markers below the end are final: whoever was undecided when the log was written does not hold readers back.
@@ -335,11 +352,12 @@ impl<D: Disk> Store<D> {
         dir: &Path,
         state: LogState<D>,
         start: Offset,
+        epochs: &NotedEpochs,
     ) -> Result<LogState<D>, StorageError> {
         let now_ms = state.segments.back().map_or(0, |segment| segment.created_ms);
         self.remove_segments_from(dir, Offset::ZERO).await?;
         let mut fresh = self.empty_state(start, state.config, now_ms);
-        fresh.epochs_dirty = true;
+        epochs.settle(&mut fresh);
         self.open_active(dir, &mut fresh, true).await?;
         self.disk.sync_dir(dir).await?;
         fresh.active().is_named = true;
@@ -364,8 +382,13 @@ impl<D: Disk> Store<D> {
             };
             self.check_durable(dir, Offset(record.log_start), &nothing, known.as_ref())?;
         }
-        let base = known.map_or(Offset::ZERO, |record| Offset(record.log_start));
+        let base = known
+            .as_ref()
+            .map_or(Offset::ZERO, |record| Offset(record.log_start));
         let mut state = self.empty_state(base, config, now_ms);
+        NotedEpochs::load(&self.disk, dir, known.as_ref())
+            .await?
+            .settle(&mut state);
         self.open_active(dir, &mut state, true).await?;
         self.disk.sync_dir(dir).await?;
         Ok(state)
@@ -414,28 +437,6 @@ impl<D: Disk> Store<D> {
         }
         bases.sort_unstable_by_key(|(base, _)| *base);
         Ok(bases)
-    }
-
-    /// The epochs of the checkpoint or of the file. Returns whether any are known.
-    async fn load_epochs(
-        &self,
-        dir: &Path,
-        known: Option<&LogRecord>,
-        state: &mut LogState<D>,
-    ) -> Result<bool, StorageError> {
-        for (epoch, start) in known.iter().flat_map(|record| &record.epochs) {
-            state.epochs.assign(LeaderEpoch(*epoch), Offset(*start));
-        }
-        // The file is written when a segment is finished, the checkpoint when a journal file is recycled: both tell the
-        // same story, and the one that reaches further tells more of it.
-        let reach = |epochs: &LeaderEpochs| epochs.latest().map(|entry| entry.start_offset);
-        if let Some(text) = read_small(&self.disk, &dir.join(LEADER_EPOCH_FILE)).await?
-            && let Ok(epochs) = LeaderEpochs::decode(&text)
-            && reach(&epochs) > reach(&state.epochs)
-        {
-            state.epochs = epochs;
-        }
-        Ok(state.epochs.latest().is_some())
     }
 
     /// Takes the newest producer state that can be read. Returns the offset from which batches are to be replayed.
@@ -548,17 +549,8 @@ struct ReadLog<D: Disk> {
     file_bytes: u64,
     /// The offset of the producer state that the batches were replayed onto.
     replayed_from: Offset,
-}
-
-impl<D: Disk> ReadLog<D> {
-    const fn new(state: LogState<D>, end: ScanEnd, file_bytes: u64, replayed_from: Offset) -> Self {
-        Self {
-            state,
-            end,
-            file_bytes,
-            replayed_from,
-        }
-    }
+    /// The epochs as they were noted.
+    epochs: NotedEpochs,
 }
 
 fn snapshot_offset(entry: &DirEntry) -> Option<Offset> {

@@ -215,6 +215,7 @@ impl LogRedo {
         if self.is_truncated {
             record.durable_end = self.end_offset.0;
             record.place.take_if(|place| place.offset > self.end_offset.0);
+            record.epochs.retain(|(_, start)| *start < self.end_offset.0);
         } else if !self.is_loose {
             // Of a loose log the bytes between its frames may be lost: its segments tell.
             record.durable_end = record.durable_end.max(self.end_offset.0);

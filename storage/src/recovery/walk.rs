@@ -46,8 +46,6 @@ pub(super) async fn walk<D: Disk>(
             (0, segment.base, empty)
         }
     };
-    // Epochs may be known whose batches are lost; the batches decide.
-    state.epochs_dirty |= state.epochs.truncate_from_end(expected);
     let interval = state.config.index_interval_bytes;
     let end = scan_segment(&file, position, expected, limit, |header, position, bytes| {
         let entry = IndexedBatch {
@@ -60,7 +58,9 @@ pub(super) async fn walk<D: Disk>(
             tracing::warn!(dir = %dir.display(), offset = %header.base_offset, "index full while rebuilding");
         }
         segment.first_timestamp.get_or_insert(header.max_timestamp);
-        state.epochs_dirty |= state.epochs.assign(header.leader_epoch, header.base_offset);
+        state
+            .epochs
+            .observe(header.leader_epoch, header.base_offset, header.last_offset());
         replay_producers(state, &mut indexes, header, bytes, replay);
     })
     .await?;
