@@ -65,6 +65,7 @@ impl<E: Env, L: LogsIo, N: Send + 'static> OwnerDriver<E, L, N> {
         let driver = self.clone();
         self.0.env.spawn(async move {
             let error = driver.commit_until_failure(on_commit).await;
+            driver.with_owner(Owner::storage_failed);
             on_failure(error);
         });
         let driver = self.clone();

@@ -37,8 +37,15 @@ impl<L: Logs> Owner<L> {
         if waits.is_empty() {
             return self.reply_append(to, results);
         }
+        // Time is up for other replicas (PR-11). What this broker has to sync itself is no such wait: Kafka, which answers
+        // from its page cache, never lets it time out (PR-10).
+        let waits_for_others = wait_for == WaitFor::HighWatermark
+            && waits
+                .iter()
+                .any(|wait| !self.partitions[wait.partition].watermark.is_alone());
+        let deadline = waits_for_others.then_some(append.deadline);
         self.produces
-            .add(PendingAppend { to, results }, wait_for, &waits, append.deadline);
+            .add(PendingAppend { to, results }, wait_for, &waits, deadline);
     }
 
     fn append_one(
@@ -123,6 +130,7 @@ impl<L: Logs> Owner<L> {
                     ItemOutcome::Done => continue,
                     ItemOutcome::TimedOut => ErrorCode::REQUEST_TIMED_OUT,
                     ItemOutcome::Failed => ErrorCode::NOT_LEADER_OR_FOLLOWER,
+                    ItemOutcome::Offline => ErrorCode::KAFKA_STORAGE_ERROR,
                 };
                 results[item] = AppendResult::failed(error, None);
             }

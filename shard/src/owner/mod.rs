@@ -142,6 +142,12 @@ impl<L: Logs> Owner<L> {
         }
     }
 
+    /// Storage failed and takes nothing more: whoever waits for a sync is told.
+    pub fn storage_failed(&mut self) {
+        let completed = self.produces.go_offline();
+        self.answer_appends(completed);
+    }
+
     /// Answers what has waited until its deadline.
     pub fn expire(&mut self, now: Instant) {
         let completed = self.produces.expire(now);

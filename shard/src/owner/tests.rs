@@ -16,6 +16,7 @@ use crate::message::{
     Acks, Append, AppendItem, FetchAnswer, FetchEntry, FetchRead, Isolation, OffsetQuery, OffsetQueryKind,
     Wait,
 };
+use crate::partition::watermark::Watermark;
 use crate::replies::Replies;
 
 /// Logs of ten-byte batches with one record each; the first byte of a batch names it, an equal one is a duplicate.
@@ -311,12 +312,51 @@ fn one_refused_partition_does_not_hold_back_the_others() {
 }
 
 #[test]
-fn a_produce_times_out_when_nothing_syncs() {
+fn a_produce_times_out_when_another_replica_does_not_follow() {
     let mut bed = Bed::new(1);
+    let isr = vec![bed.owner.broker, BrokerId(7)];
+    let index = bed.owner.index_of(id(0)).expect("adopted");
+    bed.owner.partitions[index].watermark = Watermark::new(bed.owner.broker, 2, isr, Offset(0));
     let to = bed.append(Acks::All, &[(0, 1)]);
+    let leader = bed.append(Acks::Leader, &[(0, 2)]);
     assert_eq!(bed.owner.next_deadline(), Some(Instant(100)));
     bed.owner.expire(Instant(100));
     assert_eq!(bed.appended(), [(to, vec![(ErrorCode::REQUEST_TIMED_OUT, -1)])]);
+    bed.sync(0);
+    assert_eq!(bed.appended(), [(leader, vec![(ErrorCode::NONE, 1)])]);
+}
+
+#[test]
+fn what_only_this_broker_has_to_sync_does_not_time_out_whatever_acks() {
+    let mut bed = Bed::new(1);
+    let all = bed.append(Acks::All, &[(0, 1)]);
+    let leader = bed.append(Acks::Leader, &[(0, 2)]);
+    assert_eq!(bed.owner.next_deadline(), None);
+    bed.owner.expire(Instant(u64::MAX));
+    assert_eq!(bed.appended(), []);
+    bed.sync(0);
+    let mut answers = bed.appended();
+    answers.sort_by_key(|(to, _)| *to != all);
+    let fine = |offset| vec![(ErrorCode::NONE, offset)];
+    assert_eq!(answers, [(all, fine(0)), (leader, fine(1))]);
+}
+
+#[test]
+fn who_waits_for_a_sync_is_told_when_storage_fails() {
+    let mut bed = Bed::new(2);
+    let all = bed.append(Acks::All, &[(0, 1), (1, 1)]);
+    let leader = bed.append(Acks::Leader, &[(1, 2)]);
+    bed.sync(0);
+    assert_eq!(bed.appended(), []);
+    bed.owner.storage_failed();
+    let mut answers = bed.appended();
+    answers.sort_by_key(|(to, _)| *to != all);
+    let lost = (ErrorCode::KAFKA_STORAGE_ERROR, -1);
+    assert_eq!(
+        answers,
+        [(all, vec![(ErrorCode::NONE, 0), lost]), (leader, vec![lost])]
+    );
+    assert_eq!(bed.owner.waiting(), (0, 0));
 }
 
 #[test]

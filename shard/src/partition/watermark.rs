@@ -48,6 +48,12 @@ impl Watermark {
         self.high_watermark
     }
 
+    /// Whether the high watermark waits for nothing but this broker's own syncs.
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        self.enough_in_sync() && self.maximal_isr == [self.leader]
+    }
+
     /// Whether acks=all may append now (PR-12).
     #[must_use]
     pub fn enough_in_sync(&self) -> bool {

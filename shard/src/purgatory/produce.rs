@@ -25,7 +25,7 @@ pub enum WaitFor {
 
 /// Waiting produces of one shard.
 ///
-/// Events in: [`add`](Self::add), [`advance`](Self::advance), [`fail_partition`](Self::fail_partition),
+/// Events in: [`add`](Self::add), [`advance`](Self::advance), [`fail_partition`](Self::fail_partition), [`go_offline`](Self::go_offline),
 /// [`expire`](Self::expire). Output: the keys of what is complete, through the returned lists. `T` is what the caller
 /// needs to answer (the reply token and the results so far).
 #[derive(Debug)]
@@ -42,8 +42,10 @@ pub enum ItemOutcome {
     Done,
     /// The deadline came first.
     TimedOut,
-    /// The partition left this shard or failed before that.
+    /// The partition left this shard before that.
     Failed,
+    /// The shard's storage failed before that.
+    Offline,
 }
 
 /// A request that is complete: what the caller stored, and the outcome of each waiting item.
@@ -69,7 +71,7 @@ pub struct WaitItem {
 #[derive(Debug)]
 struct Waiting<T> {
     context: T,
-    deadline: Instant,
+    deadline: Option<Instant>,
     outcomes: Vec<(usize, ItemOutcome)>,
     pending: Vec<PendingItem>,
 }
@@ -124,8 +126,8 @@ impl<T> ProducePurgatory<T> {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }
 
-    /// Parks a request until every one of `items` (not empty) has passed its target, or until `deadline`.
-    pub fn add(&mut self, context: T, wait_for: WaitFor, items: &[WaitItem], deadline: Instant) {
+    /// Parks a request until every one of `items` (not empty) has passed its target, or until `deadline` if it has one.
+    pub fn add(&mut self, context: T, wait_for: WaitFor, items: &[WaitItem], deadline: Option<Instant>) {
         assert!(
             !items.is_empty(),
             "a produce that waits for nothing is answered at once"
@@ -142,7 +144,7 @@ impl<T> ProducePurgatory<T> {
                 })
                 .collect(),
         });
-        self.deadlines.insert((deadline, key));
+        self.deadlines.extend(deadline.map(|deadline| (deadline, key)));
         for item in items {
             let queue = self.queues.entry(item.partition).or_default().of(wait_for);
             let entry = Entry {
@@ -172,15 +174,28 @@ impl<T> ProducePurgatory<T> {
         completed
     }
 
-    /// A partition was deleted, moved or went offline: what waits on it ends as failed.
+    /// A partition was deleted or moved: what waits on it ends as failed.
     pub fn fail_partition(&mut self, partition: PartitionIndex) -> Vec<Completed<T>> {
         let mut completed = Vec::new();
-        if let Some(queues) = self.queues.remove(&partition) {
-            for entry in queues.durable.into_iter().chain(queues.high_watermark) {
-                self.resolve(entry, ItemOutcome::Failed, &mut completed);
-            }
+        self.fail(partition, ItemOutcome::Failed, &mut completed);
+        completed
+    }
+
+    /// Storage failed: whatever waits will never be safe.
+    pub fn go_offline(&mut self) -> Vec<Completed<T>> {
+        let mut completed = Vec::new();
+        while let Some(&partition) = self.queues.keys().next() {
+            self.fail(partition, ItemOutcome::Offline, &mut completed);
         }
         completed
+    }
+
+    fn fail(&mut self, partition: PartitionIndex, outcome: ItemOutcome, completed: &mut Vec<Completed<T>>) {
+        if let Some(queues) = self.queues.remove(&partition) {
+            for entry in queues.durable.into_iter().chain(queues.high_watermark) {
+                self.resolve(entry, outcome, completed);
+            }
+        }
     }
 
     /// Ends every request whose deadline is at or before `now`; its unfinished items time out (PR-11).
@@ -215,8 +230,10 @@ impl<T> ProducePurgatory<T> {
         waiting.outcomes.push((entry.item, outcome));
         if waiting.pending.is_empty() {
             let waiting = self.waiting.remove(entry.key);
-            let known = self.deadlines.remove(&(waiting.deadline, entry.key));
-            assert!(known, "a waiting request has a deadline");
+            if let Some(deadline) = waiting.deadline {
+                let known = self.deadlines.remove(&(deadline, entry.key));
+                assert!(known, "a deadline is known as long as its request waits");
+            }
             completed.push(Completed {
                 context: waiting.context,
                 outcomes: waiting.outcomes,
@@ -271,7 +288,7 @@ mod tests {
             "a",
             WaitFor::HighWatermark,
             &[item(1, 10, 0), item(2, 5, 1)],
-            Instant(100),
+            Some(Instant(100)),
         );
         assert!(
             purgatory
@@ -291,8 +308,13 @@ mod tests {
     #[test]
     fn the_durable_end_does_not_answer_acks_all() {
         let mut purgatory = ProducePurgatory::default();
-        purgatory.add("all", WaitFor::HighWatermark, &[item(1, 10, 0)], Instant(100));
-        purgatory.add("one", WaitFor::Durable, &[item(1, 10, 0)], Instant(100));
+        purgatory.add(
+            "all",
+            WaitFor::HighWatermark,
+            &[item(1, 10, 0)],
+            Some(Instant(100)),
+        );
+        purgatory.add("one", WaitFor::Durable, &[item(1, 10, 0)], Some(Instant(100)));
         let done = purgatory.advance(1, WaitFor::Durable, Offset(10));
         assert_eq!(done.iter().map(|d| d.context).collect::<Vec<_>>(), ["one"]);
         assert_eq!(purgatory.len(), 1);
@@ -305,9 +327,9 @@ mod tests {
             "a",
             WaitFor::HighWatermark,
             &[item(1, 10, 0), item(2, 5, 1)],
-            Instant(100),
+            Some(Instant(100)),
         );
-        purgatory.add("b", WaitFor::HighWatermark, &[item(2, 6, 0)], Instant(101));
+        purgatory.add("b", WaitFor::HighWatermark, &[item(2, 6, 0)], Some(Instant(101)));
         assert!(
             purgatory
                 .advance(1, WaitFor::HighWatermark, Offset(10))
@@ -327,10 +349,34 @@ mod tests {
     #[test]
     fn a_duplicate_waits_for_its_originals_end_ahead_of_later_targets() {
         let mut purgatory = ProducePurgatory::default();
-        purgatory.add("new", WaitFor::Durable, &[item(1, 20, 0)], Instant(100));
-        purgatory.add("dup", WaitFor::Durable, &[item(1, 10, 0)], Instant(100));
+        purgatory.add("new", WaitFor::Durable, &[item(1, 20, 0)], Some(Instant(100)));
+        purgatory.add("dup", WaitFor::Durable, &[item(1, 10, 0)], Some(Instant(100)));
         let done = purgatory.advance(1, WaitFor::Durable, Offset(10));
         assert_eq!(done.iter().map(|d| d.context).collect::<Vec<_>>(), ["dup"]);
+    }
+
+    #[test]
+    fn without_storage_everything_ends_and_what_was_done_stays_done() {
+        let mut purgatory = ProducePurgatory::default();
+        let items = [item(1, 10, 0), item(2, 5, 1)];
+        purgatory.add("a", WaitFor::HighWatermark, &items, Some(Instant(100)));
+        purgatory.add("b", WaitFor::Durable, &[item(2, 6, 0)], None);
+        assert_eq!(purgatory.next_deadline(), Some(Instant(100)));
+        assert!(
+            purgatory
+                .advance(1, WaitFor::HighWatermark, Offset(10))
+                .is_empty()
+        );
+        let ended = purgatory.go_offline();
+        let outcomes: Vec<_> = ended.iter().map(|c| (c.context, c.outcomes.clone())).collect();
+        assert_eq!(
+            outcomes,
+            [
+                ("b", vec![(0, ItemOutcome::Offline)]),
+                ("a", vec![(0, ItemOutcome::Done), (1, ItemOutcome::Offline)]),
+            ]
+        );
+        assert!(purgatory.is_empty() && purgatory.next_deadline().is_none() && purgatory.queues.is_empty());
     }
 
     #[test]
@@ -340,7 +386,7 @@ mod tests {
             "a",
             WaitFor::Durable,
             &[item(1, 10, 0), item(2, 5, 1)],
-            Instant(100),
+            Some(Instant(100)),
         );
         assert!(purgatory.fail_partition(1).is_empty());
         let done = purgatory.advance(2, WaitFor::Durable, Offset(5));
