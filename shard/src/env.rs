@@ -39,6 +39,14 @@ pub trait Env: Clone + 'static {
     fn breathe(&self) -> impl Future<Output = ()> {
         self.yield_to_reactor()
     }
+    /// Runs `work`, which may take milliseconds, where it holds up nobody of this shard: on a thread of its own where there
+    /// is one.
+    fn aside<R: Send + 'static>(&self, work: impl FnOnce() -> R + Send + 'static) -> impl Future<Output = R> {
+        async {
+            self.yield_to_reactor().await;
+            work()
+        }
+    }
     /// 64 random bits: seeded in the simulator. Not for secrets.
     fn random(&self) -> u64;
     /// Runs `work`, and blames `name` if it held the core too long.

@@ -183,6 +183,33 @@ fn d5_a_panic_in_a_blocking_call_comes_back_and_the_pool_lives_on() {
     assert_eq!(results, (5, 42));
 }
 
+/// What is done beside the shard leaves it free for others, and a panic in it comes back to who waits.
+#[test]
+fn work_beside_a_shard_holds_up_nobody() {
+    let (ticks, results) = support::on_one_shard(|env| async move {
+        let ticks = Rc::new(Cell::new(0));
+        let (counted, ticking) = (ticks.clone(), env.clone());
+        env.spawn(async move {
+            loop {
+                ticking.sleep(Duration::from_millis(1)).await;
+                counted.set(counted.get() + 1);
+            }
+        });
+        let panicking = env.aside(|| -> u32 { panic!("beside the shard") });
+        let caught = futures_lite::FutureExt::catch_unwind(std::panic::AssertUnwindSafe(panicking)).await;
+        let before = ticks.get();
+        let slept = env
+            .aside(|| {
+                thread::sleep(Duration::from_millis(400));
+                thread::current().name().map(str::to_owned)
+            })
+            .await;
+        (ticks.get() - before, (caught.is_err(), slept))
+    });
+    assert_eq!(results, (true, Some("aside-0".to_owned())));
+    assert!(ticks >= 20, "{ticks} ticks of a millisecond in 400");
+}
+
 /// Trap D6: a panic in a task unwinds the executor's thread and silently takes the core's partitions with it. Ours
 /// says which shard and where, and ends the process with a status of its own.
 #[test]

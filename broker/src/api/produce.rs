@@ -1,20 +1,23 @@
 //! Produce: each partition's batch is validated here, on the connection's shard, then one message goes to each owner
 //! shard; the answer comes when the records are as safe as `acks` asks (PR-1…34). [`begin`] ends when all messages are on
-//! their way, in order, so that the next Produce of the connection may start.
+//! their way, in order, so that the next Produce of the connection may start. Batches that may take long to walk are
+//! walked beside the shard.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use protocol::compression::{Codec, CodecContexts};
 use protocol::messages::produce::{
     BatchIndexAndErrorMessage, PartitionProduceData, PartitionProduceResponse, ProduceRequest,
     ProduceResponse, ProduceResponseLeaderIdAndEpoch as LeaderHint,
     ProduceResponseNodeEndpoint as NodeEndpoint, TopicProduceResponse,
 };
 use protocol::record::{
-    BATCH_HEADER_BYTES, BatchError, BatchHeader, MAGIC_V2, ProduceRules, RecordError, Rewritten,
-    TimestampType, TopicCompression, ValidatedBatch, Walk, validate,
+    BATCH_HEADER_BYTES, BatchError, BatchErrorReason, BatchHeader, MAGIC_V2, ProduceRules, RecordError,
+    Rewritten, TimestampType, TopicCompression, ValidatedBatch, Walk, validate,
 };
 use protocol::{ErrorCode, Str};
 use shard::config::{CompressionSetting, TopicSettings};
@@ -37,6 +40,23 @@ const ABORTABLE_VERSION_MIN: i16 = 11;
 /// First version with leader hints (KIP-951).
 const LEADER_HINT_VERSION_MIN: i16 = 10;
 
+/// Bytes of an uncompressed batch up to which it is walked on the shard: the CRC takes 0.2 ms.
+const PLAIN_HERE_BYTES_MAX: usize = 2 << 20;
+
+/// What a compressed batch may decompress to on the shard, bytes: half a millisecond, gzip a whole one.
+const WALKED_HERE_BYTES_MAX: usize = 512 << 10;
+
+/// Records of a batch up to which it is walked on the shard: half a millisecond.
+const WALKED_HERE_RECORDS_MAX: i32 = 16 << 10;
+
+/// The same for batches that the topic wants in another codec, bytes: a high level of zstd takes milliseconds for it.
+const REWRITTEN_HERE_BYTES_MAX: usize = 16 << 10;
+
+thread_local! {
+    /// The contexts of a thread beside the shards.
+    static CODECS: RefCell<CodecContexts> = RefCell::default();
+}
+
 /// A partition's place in the response: topic, then partition within it.
 type Place = (usize, usize);
 
@@ -48,7 +68,7 @@ struct Part {
 }
 
 /// Validates a request and hands it to its owner shards.
-pub fn begin<E: Env>(context: RequestContext<E>, request: ProduceRequest) -> Started {
+pub async fn begin<E: Env>(context: RequestContext<E>, request: ProduceRequest) -> Started {
     let acks = match request.acks {
         0 => Some(Acks::None),
         1 => Some(Acks::Leader),
@@ -84,13 +104,17 @@ pub fn begin<E: Env>(context: RequestContext<E>, request: ProduceRequest) -> Sta
                 // Kafka takes it for a transactional id that the client may not use, and refuses the whole request.
                 Err(refused(ErrorCode::TRANSACTIONAL_ID_AUTHORIZATION_FAILED, None))
             } else {
-                plan.check(&context, name, &partition)
+                plan.check(&context, name, &partition).await
             };
             plan.add(partition.index, outcome);
+            context.broker.env.breathe().await;
         }
     }
+    // Others may have sent since the connection looked.
+    context.broker.router.room().await;
+    // As in Kafka the time begins when the records are appended.
     let timeout = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
-    let deadline = context.received.after(timeout);
+    let deadline = context.broker.env.now().after(timeout);
     let asked: Vec<_> = plan
         .parts
         .into_iter()
@@ -133,7 +157,7 @@ struct Plan {
 
 impl Plan {
     /// One partition of the request: its shard and batch, or why not.
-    fn check<E: Env>(
+    async fn check<E: Env>(
         &self,
         context: &RequestContext<E>,
         name: TopicName<'_>,
@@ -154,7 +178,7 @@ impl Plan {
             set_leader(&mut response, context.version, leader);
             return Err(response);
         };
-        let batch = validated(context, &self.view.settings(topic), data)?;
+        let batch = validated(context, &self.view.settings(topic), data).await?;
         Ok((shard, AppendItem { log, batch }))
     }
 
@@ -188,15 +212,16 @@ impl Plan {
 }
 
 /// The batch of one partition as it will be stored.
-fn validated<E: Env>(
+async fn validated<E: Env>(
     context: &RequestContext<E>,
     settings: &TopicSettings,
     data: &PartitionProduceData,
 ) -> Result<Bytes, PartitionProduceResponse> {
     let received = data.records.clone().unwrap_or_default().into_bytes();
     let rules = rules(settings, context.version, context.broker.env.wall().0);
-    let batch =
-        validate(&received, &rules, &mut context.broker.codecs.borrow_mut()).map_err(|e| rejected(&e))?;
+    let batch = walked(context, &received, rules)
+        .await
+        .map_err(|e| rejected(&e))?;
     if batch.header.attributes.is_transactional() {
         // No coordinator knows the transaction, so the partition is not part of it (TX-20).
         let code = if context.version >= ABORTABLE_VERSION_MIN {
@@ -212,6 +237,50 @@ fn validated<E: Env>(
     Ok(to_store(&received, batch))
 }
 
+/// Validates a batch: here if that is quick, else beside the shard.
+async fn walked<E: Env>(
+    context: &RequestContext<E>,
+    received: &Bytes,
+    rules: ProduceRules,
+) -> Result<ValidatedBatch, BatchError> {
+    if let Some(limit) = here(received, &rules) {
+        let quick = ProduceRules {
+            decompressed_bytes_max: limit,
+            ..rules
+        };
+        let walked = validate(received, &quick, &mut context.broker.codecs.borrow_mut());
+        let is_more = |error: &BatchError| error.reason == BatchErrorReason::DecompressedTooLarge { limit };
+        if !walked.as_ref().is_err_and(is_more) {
+            return walked;
+        }
+    }
+    let received = received.clone();
+    let walk = move || CODECS.with_borrow_mut(|codecs| validate(&received, &rules, codecs));
+    context.broker.env.aside(walk).await
+}
+
+/// How many bytes a batch may decompress to on the shard; `None` where it would take long in any case.
+fn here(received: &Bytes, rules: &ProduceRules) -> Option<u64> {
+    let Some(head) = received.first_chunk::<BATCH_HEADER_BYTES>() else {
+        return Some(0);
+    };
+    let header = BatchHeader::decode(head);
+    let source = header.attributes.codec().unwrap_or_default();
+    let is_rewritten = match rules.compression {
+        TopicCompression::Producer => false,
+        TopicCompression::Codec { codec, .. } => codec != source,
+    };
+    let bytes_max = if is_rewritten {
+        REWRITTEN_HERE_BYTES_MAX
+    } else if source == Codec::None {
+        PLAIN_HERE_BYTES_MAX
+    } else {
+        WALKED_HERE_BYTES_MAX
+    };
+    let is_quick = received.len() <= bytes_max && header.record_count <= WALKED_HERE_RECORDS_MAX;
+    is_quick.then_some(bytes_max as u64)
+}
+
 /// The received bytes where nothing was rewritten, else header and records put together again.
 fn to_store(received: &Bytes, batch: ValidatedBatch) -> Bytes {
     if batch.rewritten == Rewritten::Nothing {
@@ -224,7 +293,6 @@ fn to_store(received: &Bytes, batch: ValidatedBatch) -> Bytes {
 }
 
 fn rules(settings: &TopicSettings, version: i16, now_ms: i64) -> ProduceRules {
-    use protocol::compression::Codec;
     let recompress = |codec, level| TopicCompression::Codec { codec, level };
     ProduceRules {
         version,
@@ -384,5 +452,55 @@ fn rejected(error: &BatchError) -> PartitionProduceResponse {
     PartitionProduceResponse {
         record_errors: error.records.iter().map(record).collect(),
         ..refused(error.code(), Some(&error.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The start of a batch of so many records, `len` bytes in all.
+    fn received(codec: Codec, record_count: i32, len: usize) -> Bytes {
+        let mut header = BatchHeader::decode(&[0; BATCH_HEADER_BYTES]);
+        header.attributes.0 = codec.attribute_bits();
+        header.record_count = record_count;
+        let mut bytes = header.encode().to_vec();
+        bytes.resize(len, 0);
+        Bytes::from(bytes)
+    }
+
+    #[test]
+    fn only_what_is_quick_is_walked_on_the_shard() {
+        let producers = ProduceRules::default();
+        let zstd = ProduceRules {
+            compression: TopicCompression::Codec {
+                codec: Codec::Zstd,
+                level: 22,
+            },
+            ..producers
+        };
+        let (mib, kib) = (1 << 20, 1 << 10);
+        for (rules, codec, records, len, expected) in [
+            (&producers, Codec::None, 1000, mib, Some(PLAIN_HERE_BYTES_MAX)),
+            (&producers, Codec::None, 1000, 3 * mib, None),
+            (&producers, Codec::None, 150_000, mib, None),
+            (
+                &producers,
+                Codec::Lz4,
+                1000,
+                100 * kib,
+                Some(WALKED_HERE_BYTES_MAX),
+            ),
+            (&producers, Codec::Lz4, 1000, mib, None),
+            (&producers, Codec::Zstd, i32::MAX, 12 * kib, None),
+            (&zstd, Codec::Zstd, 1000, 100 * kib, Some(WALKED_HERE_BYTES_MAX)),
+            (&zstd, Codec::None, 100, 10 * kib, Some(REWRITTEN_HERE_BYTES_MAX)),
+            (&zstd, Codec::Lz4, 1000, 100 * kib, None),
+            (&zstd, Codec::None, 1000, mib, None),
+        ] {
+            let found = here(&received(codec, records, len), rules);
+            assert_eq!(found, expected.map(|b| b as u64), "{codec} {records} {len}");
+        }
+        assert!(here(&Bytes::from_static(b"no header"), &producers).is_some());
     }
 }

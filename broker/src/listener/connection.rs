@@ -239,7 +239,7 @@ async fn start_request<E: Env>(
     }
     broker.router.room().await;
     let slot = shared.order.borrow_mut().start(kind);
-    match request::start(broker, &shared.info, frame) {
+    match request::start(broker, &shared.info, frame).await {
         Ok(Started::Later(answer)) => {
             let (shared, broker) = (shared.clone(), broker.clone());
             broker.env.clone().spawn(async move {

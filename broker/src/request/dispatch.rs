@@ -17,8 +17,9 @@ use crate::api;
 use crate::listener::connection::ConnectionInfo;
 use crate::node::Broker;
 
-/// Starts the request of a frame.
-pub fn start<E: Env>(
+/// Starts the request of a frame. For a Produce that ends when it has been handed to its owner shards, which may take a
+/// while: the connection starts nothing until then.
+pub async fn start<E: Env>(
     broker: &Rc<Broker<E>>,
     connection: &Rc<ConnectionInfo>,
     frame: Bytes,
@@ -46,10 +47,10 @@ pub fn start<E: Env>(
             "{api:?} version {version} is not served here; ApiVersions lists what is"
         )));
     }
-    route(context, reader)
+    route(context, reader).await
 }
 
-fn route<E: Env>(context: RequestContext<E>, reader: Reader) -> Result<Started, CloseReason> {
+async fn route<E: Env>(context: RequestContext<E>, reader: Reader) -> Result<Started, CloseReason> {
     macro_rules! run {
         ($handler:path) => {{
             let request = decode(reader, context.version)?;
@@ -62,7 +63,7 @@ fn route<E: Env>(context: RequestContext<E>, reader: Reader) -> Result<Started, 
     match context.api_key {
         ApiKey::Produce => {
             let request = decode(reader, context.version)?;
-            Ok(api::produce::begin(context, request))
+            Ok(api::produce::begin(context, request).await)
         }
         ApiKey::Fetch => run!(api::fetch::handle),
         ApiKey::ListOffsets => run!(api::list_offsets::handle),

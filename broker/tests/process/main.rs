@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod admin;
+mod bombs;
 mod cli;
 mod errors;
 mod stop;

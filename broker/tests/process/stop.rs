@@ -37,7 +37,7 @@ pub(crate) fn create_topic(client: &mut Client, name: &str, partitions: i32) {
     assert_eq!(response.topics[0].error_code, ErrorCode::NONE);
 }
 
-fn batch(records: usize) -> Bytes {
+pub(crate) fn batch(records: usize) -> Bytes {
     let mut builder = BatchBuilder::plain(BatchOptions::default());
     for _ in 0..records {
         let record = NewRecord {
@@ -51,7 +51,7 @@ fn batch(records: usize) -> Bytes {
     builder.finish().unwrap().bytes
 }
 
-fn produce_request(topic: &str, partition: i32, records: Bytes) -> ProduceRequest {
+pub(crate) fn produce_request(topic: &str, partition: i32, records: Bytes) -> ProduceRequest {
     ProduceRequest {
         transactional_id: None,
         acks: -1,

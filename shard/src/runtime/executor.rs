@@ -17,6 +17,7 @@ use glommio::{
     Latency, LocalExecutor, LocalExecutorBuilder, Placement, PoolPlacement, Shares, TaskQueueHandle,
 };
 
+use super::aside::Aside;
 use super::fatal::{panic_message, stop_process};
 use super::histogram::{Histogram, HistogramImage};
 use super::pulse::{Meter, Place, Pulse, PulseImage, STALL_MIN, tracked};
@@ -116,15 +117,24 @@ impl Runtime {
             .zip(&inputs)
             .map(|(shard, _)| Arc::new(Pulse::new(ShardId(shard), alarm.clone(), epoch)))
             .collect();
+        let aside = Aside::start(inputs.len()).map_err(|e| StartError {
+            shard: ShardId(0),
+            cpu: 0,
+            reason: format!("a thread beside it: {e}"),
+        })?;
         let (started_tx, started_rx) = flume::bounded(inputs.len());
         let mut threads = Vec::with_capacity(inputs.len());
         for ((pulse, input), &cpu) in pulses.iter().zip(inputs).zip(&options.cpus) {
             let shard = pulse.shard;
             let (options, pulse, main, started) =
                 (options.clone(), pulse.clone(), main.clone(), started_tx.clone());
+            let aside = aside.clone();
             let thread = thread::Builder::new()
                 .name(format!("shard-{shard}"))
-                .spawn(move || run_shard(&options, cpu, pulse, epoch, &started, |env| main(env, input)))
+                .spawn(move || {
+                    let main = |meter| main(RuntimeEnv::new(meter, epoch, aside), input);
+                    run_shard(&options, cpu, pulse, epoch, &started, main);
+                })
                 .map_err(|e| StartError {
                     shard,
                     cpu,
@@ -207,7 +217,7 @@ fn run_shard<T: Future<Output = ()> + 'static>(
     pulse: Arc<Pulse>,
     epoch: std::time::Instant,
     started: &flume::Sender<Result<(), StartError>>,
-    main: impl FnOnce(RuntimeEnv) -> T,
+    main: impl FnOnce(Rc<Meter>) -> T,
 ) {
     let shard = pulse.shard;
     pulse
@@ -226,9 +236,8 @@ fn run_shard<T: Future<Output = ()> + 'static>(
     let ran = catch_unwind(AssertUnwindSafe(|| {
         executor.run(async {
             answer_kicks(&pulse, epoch);
-            let env = RuntimeEnv::new(pulse.clone(), epoch);
-            let meter = env.0.meter.clone();
-            tracked(meter, main(env)).await;
+            let meter = Rc::new(Meter::new(pulse.clone()));
+            tracked(meter.clone(), main(meter)).await;
             // The ticker must not wake an executor that has ended.
             let slot = pulse.kick.waker.lock();
             slot.unwrap_or_else(std::sync::PoisonError::into_inner).take();
@@ -311,13 +320,14 @@ pub struct RuntimeEnv(Rc<EnvInner>);
 
 struct EnvInner {
     meter: Rc<Meter>,
+    aside: Aside,
     background: TaskQueueHandle,
     epoch: std::time::Instant,
     random: Cell<u64>,
 }
 
 impl RuntimeEnv {
-    fn new(pulse: Arc<Pulse>, epoch: std::time::Instant) -> Self {
+    fn new(meter: Rc<Meter>, epoch: std::time::Instant, aside: Aside) -> Self {
         let background = glommio::executor().create_task_queue(
             Shares::Static(BACKGROUND_SHARES),
             Latency::NotImportant,
@@ -326,7 +336,8 @@ impl RuntimeEnv {
         // The standard library's hasher keys are random per process and thread.
         let seed = std::hash::RandomState::new().build_hasher().finish();
         Self(Rc::new(EnvInner {
-            meter: Rc::new(Meter::new(pulse)),
+            meter,
+            aside,
             background,
             epoch,
             random: Cell::new(seed),
@@ -399,6 +410,10 @@ impl Env for RuntimeEnv {
         if self.0.meter.turn_length() >= TURN_MAX {
             self.yield_to_reactor().await;
         }
+    }
+
+    async fn aside<R: Send + 'static>(&self, work: impl FnOnce() -> R + Send + 'static) -> R {
+        self.0.aside.run(work).await
     }
 
     fn random(&self) -> u64 {

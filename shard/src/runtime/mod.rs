@@ -2,6 +2,7 @@
 //! to their cores, the thread that keeps them awake, mailboxes between them, sockets. glommio 0.9.0 has ten
 //! known traps; each is named D1 to D10 where it is met (`docs/decisions/0020-runtime.md` lists them).
 
+mod aside;
 pub mod executor;
 mod fatal;
 pub mod histogram;
