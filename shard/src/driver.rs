@@ -200,7 +200,7 @@ impl<E: Env, L: LogsIo, N: Send + 'static> OwnerDriver<E, L, N> {
 
     async fn look_up(&self, mut lookup: OffsetLookup<L::Log>) {
         for open in &lookup.open {
-            let answer = self.0.logs.look_up(open.log, open.what).await;
+            let answer = self.0.logs.look_up(&self.0.env, open.log, open.what).await;
             lookup.answers[open.place] = answer;
         }
         self.0

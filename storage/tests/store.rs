@@ -11,6 +11,7 @@ use storage::disk::sim::{SimDisk, SimDiskConfig};
 use storage::journal::JournalOptions;
 use storage::log::config::LogConfig;
 use storage::log::query::ProducerSweep;
+use storage::log::timestamps::BatchSearch;
 use storage::recovery::recover_journals;
 use storage::sim_executor::{SimExecutor, SimHandle};
 use storage::store::{Store, StoreOptions};
@@ -228,10 +229,11 @@ fn records_are_found_by_time_inside_compressed_batches_in_memory_and_on_disk() {
             handle.sleep(std::time::Duration::from_millis(1)).await;
         }
         assert!(store.size(log).expect("open").segments > 3);
+        let search = async |search: BatchSearch| search.run();
         for wanted in (-20..9_100).step_by(7) {
             let first = (0..900).find(|offset| time(*offset) >= wanted);
             let found = store
-                .offset_for_timestamp(log, NOW_MS + wanted, end)
+                .offset_for_timestamp(log, NOW_MS + wanted, end, search)
                 .await
                 .expect("look-up");
             assert_eq!(found.map(|found| found.offset.0), first, "at {wanted}");
@@ -241,19 +243,19 @@ fn records_are_found_by_time_inside_compressed_batches_in_memory_and_on_disk() {
             );
         }
         let newest = store
-            .max_timestamp(log, end)
+            .max_timestamp(log, end, search)
             .await
             .expect("look-up")
             .expect("not empty");
         assert_eq!((newest.offset, newest.timestamp), (Offset(898), NOW_MS + 8980));
         let below = store
-            .max_timestamp(log, Offset(450))
+            .max_timestamp(log, Offset(450), search)
             .await
             .expect("look-up")
             .expect("not empty");
         assert_eq!(below.offset, Offset(448));
         let none = store
-            .offset_for_timestamp(log, NOW_MS + 4500, Offset(400))
+            .offset_for_timestamp(log, NOW_MS + 4500, Offset(400), search)
             .await
             .expect("look-up");
         assert_eq!(none, None, "nothing at or above the bound");

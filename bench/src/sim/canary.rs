@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use protocol::RecordBytes;
 use protocol::record::BatchHeader;
 use shard::config::TopicSettings;
-use shard::env::{Instant, WallMs};
+use shard::env::{Env, Instant, WallMs};
 use shard::message::OffsetAnswer;
 use shard::net::{ByteStream, ByteWriter};
 use shard::owner::store::StoreLogs;
@@ -171,8 +171,8 @@ impl LogsIo for SimLogs {
         self.inner.read_cold(plan).await
     }
 
-    async fn look_up(&self, log: LogRef, what: LookUp) -> OffsetAnswer {
-        self.inner.look_up(log, what).await
+    async fn look_up<E: Env>(&self, env: &E, log: LogRef, what: LookUp) -> OffsetAnswer {
+        self.inner.look_up(env, log, what).await
     }
 
     async fn commit(&self) -> Result<Vec<(LogRef, Offset)>, StorageError> {

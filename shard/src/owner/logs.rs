@@ -10,7 +10,7 @@ use storage::types::{LeaderEpoch, LogId, Offset, ProducerId};
 
 use super::offsets::LookUp;
 use crate::config::TopicSettings;
-use crate::env::{Instant, WallMs};
+use crate::env::{Env, Instant, WallMs};
 use crate::message::OffsetAnswer;
 
 /// The logs of one shard. Calls do no I/O and never wait; what is not in memory comes back as a plan for the driver.
@@ -62,7 +62,7 @@ pub trait LogsIo: Logs + Clone + 'static {
     /// Carries out a planned read; `None` when the disk refused.
     async fn read_cold(&self, plan: &Self::Cold) -> Option<RecordBytes>;
     /// Looks something up in a log, or moves its start.
-    async fn look_up(&self, log: Self::Log, what: LookUp) -> OffsetAnswer;
+    async fn look_up<E: Env>(&self, env: &E, log: Self::Log, what: LookUp) -> OffsetAnswer;
     /// Waits until [`Self::commit`] has something to do.
     async fn staged(&self);
     /// Counters and fill now, for metrics.

@@ -10,7 +10,7 @@ use storage::error::{AppendError, StorageError};
 use storage::log::append::AppendBatch;
 use storage::log::config::{Durability, LogConfig};
 use storage::log::query::ProducerSweep;
-use storage::log::timestamps::TimedOffset;
+use storage::log::timestamps::{BatchSearch, TimedOffset};
 use storage::log::{LogOffsets, LogRef, LogSize};
 use storage::stats::StoreStats;
 use storage::store::{ColdRead, ReadOutcome, Store};
@@ -19,7 +19,7 @@ use storage::types::{LeaderEpoch, LogId, Offset, ProducerId};
 use super::logs::{Appended, Logs, LogsIo, Read};
 use super::offsets::LookUp;
 use crate::config::{self, TopicSettings};
-use crate::env::{Instant, WallMs};
+use crate::env::{Env, Instant, WallMs};
 use crate::message::OffsetAnswer;
 
 const NANOS_PER_MS: u64 = 1_000_000;
@@ -134,10 +134,17 @@ impl<D: Disk> LogsIo for StoreLogs<D> {
         }
     }
 
-    async fn look_up(&self, log: LogRef, what: LookUp) -> OffsetAnswer {
+    async fn look_up<E: Env>(&self, env: &E, log: LogRef, what: LookUp) -> OffsetAnswer {
+        let search = async |search: BatchSearch| {
+            if search.is_long() {
+                env.aside(move || search.run()).await
+            } else {
+                search.run()
+            }
+        };
         let found = match what {
-            LookUp::MaxTimestamp { upper } => self.0.max_timestamp(log, upper).await,
-            LookUp::Timestamp { at, upper } => self.0.offset_for_timestamp(log, at, upper).await,
+            LookUp::MaxTimestamp { upper } => self.0.max_timestamp(log, upper, search).await,
+            LookUp::Timestamp { at, upper } => self.0.offset_for_timestamp(log, at, upper, search).await,
             LookUp::DeleteBefore(offset) => match self.0.delete_records(log, offset).await {
                 Ok(offset) => Ok(Some(TimedOffset {
                     offset,

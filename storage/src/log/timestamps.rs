@@ -3,7 +3,7 @@
 
 use std::ops::ControlFlow;
 
-use protocol::compression::Decompressor;
+use protocol::compression::{Codec, Decompressor};
 use protocol::record::{BatchView, DECOMPRESSED_BYTES_MAX_DEFAULT, RecordStream, TimestampType};
 
 use super::LogRef;
@@ -28,8 +28,42 @@ pub struct TimedOffset {
     pub leader_epoch: LeaderEpoch,
 }
 
+/// A search for the first record of a batch from a time and an offset on. It decompresses the batch as far as it has to,
+/// which may take long.
+#[derive(Clone, Debug)]
+pub struct BatchSearch {
+    batch: bytes::Bytes,
+    timestamp: i64,
+    start: Offset,
+}
+
+/// Records of an uncompressed batch up to which a search is quick: half a millisecond.
+const QUICK_RECORDS_MAX: i32 = 16 << 10;
+
+impl BatchSearch {
+    /// Whether it may take long: it is to be run where it holds up nobody.
+    #[must_use]
+    pub fn is_long(&self) -> bool {
+        BatchView::parse(&self.batch, 0).is_ok_and(|view| {
+            let header = view.header();
+            header.attributes.codec() != Some(Codec::None) || header.record_count > QUICK_RECORDS_MAX
+        })
+    }
+
+    /// Searches; `None` when there is no such record.
+    ///
+    /// # Errors
+    /// What is wrong with the batch.
+    pub fn run(&self) -> Result<Option<TimedOffset>, String> {
+        first_record(&self.batch, |record| {
+            record.timestamp >= self.timestamp && record.offset >= self.start
+        })
+    }
+}
+
 impl<D: Disk> Store<D> {
     /// The first record below `upper` whose timestamp is at or after `timestamp` (LO-8); `None` when there is none.
+    /// `search` runs searches in batches.
     ///
     /// # Errors
     /// [`StorageError`] from the disk or for damage.
@@ -38,8 +72,9 @@ impl<D: Disk> Store<D> {
         log: LogRef,
         timestamp: i64,
         upper: Offset,
+        search: impl AsyncFn(BatchSearch) -> Result<Option<TimedOffset>, String>,
     ) -> Result<Option<TimedOffset>, StorageError> {
-        let from = {
+        let mut from = {
             let entry = self.log(log).ok_or(StorageError::NoSuchLog)?;
             let state = entry.state.borrow();
             let reaches = |end: Option<Offset>| end.is_none_or(|end| end > state.log_start);
@@ -66,25 +101,34 @@ impl<D: Disk> Store<D> {
                 .max(state.log_start)
         };
         let start = self.offsets(log).ok_or(StorageError::NoSuchLog)?.log_start;
-        let mut found = None;
-        self.walk_batches(log, from, upper, |header, batch| {
-            if header.max_timestamp < timestamp || header.last_offset() < start {
-                return Ok(ControlFlow::Continue(()));
-            }
-            found = first_record(batch, |record| {
-                record.timestamp >= timestamp && record.offset >= start
-            })?;
-            Ok(if found.is_some() {
+        loop {
+            let mut candidate = None;
+            self.walk_batches(log, from, upper, |header, batch| {
+                if header.max_timestamp < timestamp || header.last_offset() < start {
+                    return ControlFlow::Continue(());
+                }
+                candidate = Some((header.last_offset().plus(1), batch.clone()));
                 ControlFlow::Break(())
-            } else {
-                ControlFlow::Continue(())
             })
-        })
-        .await?;
-        Ok(found.filter(|found: &TimedOffset| found.offset < upper))
+            .await?;
+            let Some((end, batch)) = candidate else {
+                return Ok(None);
+            };
+            let what = BatchSearch {
+                batch,
+                timestamp,
+                start,
+            };
+            let found = search(what).await.map_err(|found| unreadable(&found))?;
+            if found.is_some() {
+                return Ok(found.filter(|found| found.offset < upper));
+            }
+            from = end;
+        }
     }
 
-    /// The record with the largest timestamp below `upper`, the first of several (LO-3); `None` for an empty log.
+    /// The record with the largest timestamp below `upper`, the first of several (LO-3); `None` for an empty log. `search`
+    /// runs searches in batches.
     ///
     /// # Errors
     /// [`StorageError`] from the disk or for damage.
@@ -92,6 +136,7 @@ impl<D: Disk> Store<D> {
         &self,
         log: LogRef,
         upper: Offset,
+        search: impl AsyncFn(BatchSearch) -> Result<Option<TimedOffset>, String>,
     ) -> Result<Option<TimedOffset>, StorageError> {
         let (mut from, start) = {
             let entry = self.log(log).ok_or(StorageError::NoSuchLog)?;
@@ -124,17 +169,22 @@ impl<D: Disk> Store<D> {
             {
                 best = Some((header.max_timestamp, batch.clone()));
             }
-            Ok(if only {
+            if only {
                 ControlFlow::Break(())
             } else {
                 ControlFlow::Continue(())
-            })
+            }
         })
         .await?;
         let Some((timestamp, batch)) = best else {
             return Ok(None);
         };
-        first_record(&batch, |record| record.timestamp >= timestamp)
+        let what = BatchSearch {
+            batch,
+            timestamp,
+            start: Offset::ZERO,
+        };
+        search(what).await.map_err(|found| unreadable(&found))
     }
 
     /// Hands the batches from the one that holds `from` to `upper` to `visit`, until it breaks.
@@ -143,7 +193,7 @@ impl<D: Disk> Store<D> {
         log: LogRef,
         from: Offset,
         upper: Offset,
-        mut visit: impl FnMut(&BatchHeader, &bytes::Bytes) -> Result<ControlFlow<()>, StorageError>,
+        mut visit: impl FnMut(&BatchHeader, &bytes::Bytes) -> ControlFlow<()>,
     ) -> Result<(), StorageError> {
         let mut at = from;
         while at < upper {
@@ -160,7 +210,7 @@ impl<D: Disk> Store<D> {
             let mut position = 0;
             while let Some(header) = bytes.get(position..).and_then(BatchHeader::parse) {
                 let end = (position + header.size as usize).min(bytes.len());
-                if visit(&header, &bytes.slice(position..end))?.is_break() {
+                if visit(&header, &bytes.slice(position..end)).is_break() {
                     return Ok(());
                 }
                 at = header.last_offset().plus(1);
@@ -172,20 +222,14 @@ impl<D: Disk> Store<D> {
 }
 
 /// The first record of a batch that `wanted` accepts.
-fn first_record(
-    batch: &[u8],
-    wanted: impl Fn(&TimedOffset) -> bool,
-) -> Result<Option<TimedOffset>, StorageError> {
-    let view = BatchView::parse(batch, 0).map_err(|fault| unreadable(&fault.to_string()))?;
+fn first_record(batch: &[u8], wanted: impl Fn(&TimedOffset) -> bool) -> Result<Option<TimedOffset>, String> {
+    let view = BatchView::parse(batch, 0).map_err(|fault| fault.to_string())?;
     let header = *view.header();
     let mut decompressor = Decompressor::default();
     let mut records = RecordStream::new(&view, &mut decompressor, DECOMPRESSED_BYTES_MAX_DEFAULT)
-        .map_err(|error| unreadable(&error.to_string()))?;
+        .map_err(|error| error.to_string())?;
     let append_time = header.attributes.timestamp_type() == TimestampType::LogAppendTime;
-    while let Some(facts) = records
-        .next_facts()
-        .map_err(|error| unreadable(&error.to_string()))?
-    {
+    while let Some(facts) = records.next_facts().map_err(|error| error.to_string())? {
         let found = TimedOffset {
             offset: Offset(header.base_offset.saturating_add(i64::from(facts.offset_delta))),
             timestamp: if append_time {
