@@ -140,6 +140,12 @@ impl<E: Env> Broker<E> {
         self.stopping.until(|| self.is_stopping.get().then_some(())).await;
     }
 
+    /// Whether the broker has begun to stop.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.is_stopping.get()
+    }
+
     /// Begins to stop: connections read no further request.
     pub fn stop(&self) {
         self.is_stopping.set(true);

@@ -36,8 +36,8 @@ pub(super) async fn live(State(admin): State<Admin>) -> Answer {
     answer(StatusCode::SERVICE_UNAVAILABLE, &body)
 }
 
-/// 200 while clients are served: `ready`, or `degraded` with the reasons. 503 before, after, and when storage or a shard
-/// is lost.
+/// 200 while clients are served: `ready`, or `degraded` with the reasons. 503 with a `reason` before, after, and when storage
+/// or a shard is lost.
 pub(super) async fn ready(State(admin): State<Admin>) -> Answer {
     let facts = &admin.0.facts;
     let phase = admin.phase();
@@ -66,6 +66,7 @@ pub(super) async fn ready(State(admin): State<Admin>) -> Answer {
     let (journal_done, journal_bytes) = facts.progress.journal_bytes();
     let body = json!({
         "status": status,
+        "reason": reason(phase, (journal_done, journal_bytes), &silent, is_storage_lost),
         "node_id": facts.settings.node_id.0,
         "version": env!("CARGO_PKG_VERSION"),
         "up_seconds": facts.began.elapsed().as_secs(),
@@ -85,6 +86,26 @@ pub(super) async fn ready(State(admin): State<Admin>) -> Answer {
         StatusCode::SERVICE_UNAVAILABLE
     };
     answer(code, &body)
+}
+
+/// Why clients are not served, in one sentence; `None` while they are.
+fn reason(phase: Phase, journal: (u64, u64), silent: &[usize], is_storage_lost: bool) -> Option<String> {
+    match phase {
+        Phase::Starting if journal.0 < journal.1 => Some(format!(
+            "the journals of the run before are being replayed: {} of {} bytes",
+            journal.0, journal.1
+        )),
+        Phase::Starting => Some("the broker is starting: logs are being opened".to_owned()),
+        Phase::Stopping => Some("the broker was asked to stop".to_owned()),
+        Phase::Serving if is_storage_lost => {
+            Some("the log directory is offline after a failed write or sync; the log says which".to_owned())
+        }
+        Phase::Serving if !silent.is_empty() => Some(format!(
+            "shards {silent:?} did not answer within {} seconds",
+            SHARD_ANSWER_MAX.as_secs()
+        )),
+        Phase::Serving => None,
+    }
 }
 
 async fn vitals(admin: &Admin) -> Vec<Result<Vitals, PortError>> {

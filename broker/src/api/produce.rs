@@ -219,9 +219,18 @@ async fn validated<E: Env>(
 ) -> Result<Bytes, PartitionProduceResponse> {
     let received = data.records.clone().unwrap_or_default().into_bytes();
     let rules = rules(settings, context.version, context.broker.env.wall().0);
-    let batch = walked(context, &received, rules)
-        .await
-        .map_err(|e| rejected(&e))?;
+    let walked = match walked_here(context, &received, &rules) {
+        Some(walked) => walked,
+        // Nothing of the request has been appended so far, and the stop would wait for all of it.
+        None if context.broker.is_stopping() => {
+            return Err(refused(
+                ErrorCode::NOT_LEADER_OR_FOLLOWER,
+                Some("the broker is stopping"),
+            ));
+        }
+        None => walked_aside(context, received.clone(), rules).await,
+    };
+    let batch = walked.map_err(|e| rejected(&e))?;
     if batch.header.attributes.is_transactional() {
         // No coordinator knows the transaction, so the partition is not part of it (TX-20).
         let code = if context.version >= ABORTABLE_VERSION_MIN {
@@ -237,24 +246,28 @@ async fn validated<E: Env>(
     Ok(to_store(&received, batch))
 }
 
-/// Validates a batch: here if that is quick, else beside the shard.
-async fn walked<E: Env>(
+/// Validates a batch on the shard; `None` if that would take long.
+fn walked_here<E: Env>(
     context: &RequestContext<E>,
     received: &Bytes,
+    rules: &ProduceRules,
+) -> Option<Result<ValidatedBatch, BatchError>> {
+    let limit = here(received, rules)?;
+    let quick = ProduceRules {
+        decompressed_bytes_max: limit,
+        ..*rules
+    };
+    let walked = validate(received, &quick, &mut context.broker.codecs.borrow_mut());
+    let is_more = |error: &BatchError| error.reason == BatchErrorReason::DecompressedTooLarge { limit };
+    (!walked.as_ref().is_err_and(is_more)).then_some(walked)
+}
+
+/// Validates a batch on a thread beside the shard.
+async fn walked_aside<E: Env>(
+    context: &RequestContext<E>,
+    received: Bytes,
     rules: ProduceRules,
 ) -> Result<ValidatedBatch, BatchError> {
-    if let Some(limit) = here(received, &rules) {
-        let quick = ProduceRules {
-            decompressed_bytes_max: limit,
-            ..rules
-        };
-        let walked = validate(received, &quick, &mut context.broker.codecs.borrow_mut());
-        let is_more = |error: &BatchError| error.reason == BatchErrorReason::DecompressedTooLarge { limit };
-        if !walked.as_ref().is_err_and(is_more) {
-            return walked;
-        }
-    }
-    let received = received.clone();
     let walk = move || CODECS.with_borrow_mut(|codecs| validate(&received, &rules, codecs));
     context.broker.env.aside(walk).await
 }

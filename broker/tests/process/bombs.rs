@@ -25,7 +25,7 @@ const ROUNDS: i64 = 3;
 const PARTITIONS: i32 = 8;
 
 /// One record of zeros, 96 MiB decompressed, 96 KiB on the wire.
-fn bomb() -> Bytes {
+pub(crate) fn bomb() -> Bytes {
     let mut compressor = Compressor::new();
     let options = BatchOptions {
         codec: Codec::Gzip,

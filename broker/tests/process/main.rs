@@ -6,5 +6,6 @@ mod admin;
 mod bombs;
 mod cli;
 mod errors;
+mod lifecycle;
 mod stop;
 mod support;

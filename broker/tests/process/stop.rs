@@ -102,7 +102,7 @@ pub(crate) fn fetch_request(topic: &str, min_bytes: i32, offset: i64) -> FetchRe
     }
 }
 
-fn log_end(client: &mut Client, topic: &str) -> i64 {
+pub(crate) fn log_end(client: &mut Client, topic: &str) -> i64 {
     let request = ListOffsetsRequest {
         replica_id: -1,
         topics: vec![ListOffsetsTopic {

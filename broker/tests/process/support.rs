@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -58,31 +58,70 @@ pub(crate) struct Broker {
     pub(crate) admin: SocketAddr,
 }
 
-impl Broker {
-    /// Starts one on ports that the kernel chooses, with one shard, and waits until it is ready.
-    pub(crate) fn start(dir: &Path, more: &[&str]) -> Self {
-        let mut arguments = vec![
-            "--override",
-            "listeners=PLAINTEXT://127.0.0.1:0",
-            "--override",
-            "penstock.admin.listener=127.0.0.1:0",
-        ];
-        for pair in more {
-            arguments.extend(["--override", pair]);
-        }
-        let mut child = penstock(dir, &arguments)
+/// A broker that was started and may not be ready yet. Killed when dropped.
+pub(crate) struct Starting {
+    child: Option<Child>,
+    lines: Receiver<String>,
+    stderr: PathBuf,
+}
+
+/// The arguments of a broker on ports that the kernel chooses, unless `more` says otherwise.
+fn arguments<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    let mut arguments = vec![
+        "--override",
+        "listeners=PLAINTEXT://127.0.0.1:0",
+        "--override",
+        "penstock.admin.listener=127.0.0.1:0",
+    ];
+    for pair in more {
+        arguments.extend(["--override", pair]);
+    }
+    arguments
+}
+
+impl Starting {
+    pub(crate) fn new(dir: &Path, more: &[&str]) -> Self {
+        Self::run(dir, penstock(dir, &arguments(more)))
+    }
+
+    /// The same with more arguments of other kinds.
+    pub(crate) fn with_options(dir: &Path, more: &[&str], options: &[&str]) -> Self {
+        let mut command = penstock(dir, options);
+        command.args(arguments(more));
+        Self::run(dir, command)
+    }
+
+    /// The same where no file can grow beyond `mib` MiB: a write beyond that fails.
+    pub(crate) fn with_small_files(dir: &Path, more: &[&str], mib: u32) -> Self {
+        let mut command = Command::new("sh");
+        // Half a KiB is the unit of POSIX; the broker inherits that the signal for it is ignored.
+        let script = format!("trap '' XFSZ; ulimit -f {}; exec \"$@\"", mib * 2048);
+        command
+            .args(["-c", &script, "sh", env!("CARGO_BIN_EXE_penstock")])
+            .args(arguments(more))
+            .current_dir(dir)
+            .stdin(Stdio::null());
+        Self::run(dir, command)
+    }
+
+    fn run(dir: &Path, mut command: Command) -> Self {
+        let stderr = dir.join("stderr");
+        let mut child = command
             .stdout(Stdio::piped())
-            .stderr(Stdio::from(std::fs::File::create(dir.join("stderr")).unwrap()))
+            .stderr(Stdio::from(std::fs::File::create(&stderr).unwrap()))
             .spawn()
             .unwrap();
-        let lines = first_line(child.stdout.take().unwrap());
-        let Ok(ready_line) = lines.recv_timeout(PATIENCE) else {
-            let _ = child.kill();
-            let _ = child.wait();
-            panic!(
-                "not ready: {}",
-                std::fs::read_to_string(dir.join("stderr")).unwrap()
-            );
+        Self {
+            lines: first_line(child.stdout.take().unwrap()),
+            child: Some(child),
+            stderr,
+        }
+    }
+
+    /// Waits until it is ready.
+    pub(crate) fn ready(mut self) -> Broker {
+        let Ok(ready_line) = self.lines.recv_timeout(PATIENCE) else {
+            panic!("not ready: {}", std::fs::read_to_string(&self.stderr).unwrap());
         };
         let word_after = |name: &str| {
             let mut words = ready_line.split(' ');
@@ -90,12 +129,28 @@ impl Broker {
             words.next().unwrap_or_default().to_owned()
         };
         let listener = word_after("listeners");
-        Self {
+        Broker {
             address: listener.trim_start_matches("PLAINTEXT://").parse().unwrap(),
             admin: word_after("admin").parse().unwrap(),
-            child,
+            child: self.child.take().unwrap(),
             ready_line,
         }
+    }
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Broker {
+    /// Starts one on ports that the kernel chooses and waits until it is ready.
+    pub(crate) fn start(dir: &Path, more: &[&str]) -> Self {
+        Starting::new(dir, more).ready()
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
@@ -116,20 +171,7 @@ impl Broker {
 
     /// Status line and body of a GET on the admin address.
     pub(crate) fn get(&self, path: &str) -> (String, String) {
-        let mut stream = TcpStream::connect(self.admin).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        write!(
-            stream,
-            "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-        )
-        .unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        (
-            head.lines().next().unwrap_or_default().to_owned(),
-            body.to_owned(),
-        )
+        get(self.admin, path).unwrap()
     }
 }
 
@@ -138,6 +180,23 @@ impl Drop for Broker {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Status line and body of a GET.
+pub(crate) fn get(admin: SocketAddr, path: &str) -> io::Result<(String, String)> {
+    let mut stream = TcpStream::connect(admin)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    )?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let (head, body) = answer.split_once("\r\n\r\n").ok_or(io::ErrorKind::InvalidData)?;
+    Ok((
+        head.lines().next().unwrap_or_default().to_owned(),
+        body.to_owned(),
+    ))
 }
 
 /// A client connection.
