@@ -153,14 +153,16 @@ impl<D: Disk> Store<D> {
             let flushes = some.iter().map(|(slot, to)| self.flush_to(*slot, *to));
             join_all(flushes).await.into_iter().collect::<Result<(), _>>()?;
         }
-        self.checkpoint(INDEX_ENTRIES_DIRTY_MAX).await?;
+        let covered = oldest.last_sequence.get();
+        self.checkpoint(INDEX_ENTRIES_DIRTY_MAX, covered).await?;
         let recycled = self.journal.recycle(oldest).await;
         recycled.map_err(|error| self.fail(error))
     }
 
     /// Makes all that was written durable and records how far that is, for each log. `index_entries_min`: an active
-    /// segment's index files are brought up to date when they lack so many entries.
-    async fn checkpoint(&self, index_entries_min: usize) -> Result<(), StorageError> {
+    /// segment's index files are brought up to date when they lack so many entries. `covered_sequence`: the journal's commits
+    /// up to this one are in the segments.
+    async fn checkpoint(&self, index_entries_min: usize, covered_sequence: u64) -> Result<(), StorageError> {
         let logs: Vec<Rc<Log<D>>> = self.logs.borrow().iter().cloned().collect();
         for log in &logs {
             self.write_active_indexes(log, index_entries_min).await?;
@@ -170,6 +172,7 @@ impl<D: Disk> Store<D> {
         synced.map_err(|error| self.fail(error))?;
         let mut record = DirectoryRecord {
             run: self.run,
+            covered_sequence,
             logs: Vec::with_capacity(logs.len()),
         };
         for log in &logs {
@@ -227,7 +230,7 @@ impl<D: Disk> Store<D> {
             let closing = some.iter().map(|log| self.close_files(log));
             join_all(closing).await.into_iter().collect::<Result<(), _>>()?;
         }
-        self.checkpoint(0).await?;
+        self.checkpoint(0, self.journal.durable_sequence()).await?;
         self.write_epochs_of(&logs).await?;
         self.journal.remove().await.map_err(|error| self.fail(error))
     }

@@ -362,7 +362,7 @@ fn for_each_seed(seeds: std::ops::Range<u64>, one: impl Fn(u64) + std::panic::Re
 #[test]
 fn crashes_in_recovery_and_in_the_life_after_lose_nothing_that_was_durable() {
     // PENSTOCK_CRASH_SEEDS=8000 looks longer than CI does, PENSTOCK_CRASH_SEED=1234 at one case.
-    for_each_seed(seeds(300), |seed| {
+    for_each_seed(seeds(3000), |seed| {
         let mut rng = SimRng::new(seed, "crashes");
         let crashes: Vec<(u64, End)> = (0..4)
             .map(|index| {

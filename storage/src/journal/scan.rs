@@ -62,17 +62,19 @@ pub struct Break {
     pub reason: Invalid,
 }
 
-/// Puts the commits of a shard's files in order. `durable_sequence` is what the shard's checkpoint recorded, 0 if none.
+/// Puts the commits of a shard's files in order. Those up to `covered_sequence` are covered by the shard's checkpoint, and
+/// their files may be in use again (0: none); the chain begins no later than behind it. When the first commit that is
+/// needed is lost, what was written behind it was never acknowledged, and is cut with it.
 ///
 /// # Errors
 /// The chain breaks where it was durable.
-pub fn chain<F: Borrow<FileContent>>(files: &[F], durable_sequence: u64) -> Result<Chain, Break> {
+pub fn chain<F: Borrow<FileContent>>(files: &[F], covered_sequence: u64) -> Result<Chain, Break> {
     let known = files
         .iter()
         .map(Borrow::borrow)
         .flat_map(|file| file.commits.iter().chain(&file.behind))
         .map(|place| place.header.durable_sequence)
-        .fold(durable_sequence, u64::max);
+        .fold(covered_sequence, u64::max);
     // Files are used in the order in which they became ready, which need not be the order of their generations.
     let mut order: Vec<(u64, usize)> = Vec::with_capacity(files.len());
     for (index, file) in files.iter().enumerate() {
@@ -84,12 +86,16 @@ pub fn chain<F: Borrow<FileContent>>(files: &[F], durable_sequence: u64) -> Resu
         commits: Vec::new(),
         durable_sequence: known,
     };
+    let follows = |expected: Option<u64>, sequence: u64| match expected {
+        Some(expected) => sequence == expected,
+        None => sequence <= covered_sequence + 1,
+    };
     let mut expected = None;
     let mut stop = None;
     'files: for (_, index) in order {
         let file = files[index].borrow();
         for place in &file.commits {
-            if expected.is_some_and(|sequence| sequence != place.header.sequence) {
+            if !follows(expected, place.header.sequence) {
                 stop.get_or_insert((index, place.position, Invalid::Field("sequence")));
                 break 'files;
             }
@@ -98,10 +104,12 @@ pub fn chain<F: Borrow<FileContent>>(files: &[F], durable_sequence: u64) -> Resu
         }
         stop = Some((index, file.stop.0, file.stop.1));
     }
-    // A recycled file's commits are covered by the checkpoint, so an empty chain is whole: nothing is left to replay.
-    let Some(expected_sequence) = expected else {
-        return Ok(out);
-    };
+    let expected_sequence = expected.unwrap_or(covered_sequence + 1);
+    let stop = stop.or_else(|| {
+        let index = files.iter().position(|file| !file.borrow().behind.is_empty())?;
+        let (position, reason) = files[index].borrow().stop;
+        Some((index, position, reason))
+    });
     match stop {
         Some((file, position, reason)) if expected_sequence <= known => Err(Break {
             file,
@@ -154,7 +162,7 @@ mod tests {
             file(13, &[]),
             file(11, &[(5, 4), (6, 5)]),
         ];
-        let chain = chain(&files, 0).expect("whole");
+        let chain = chain(&files, 4).expect("whole");
         assert_eq!(sequences(&chain), [5, 6, 7, 8]);
         assert_eq!(chain.durable_sequence, 6);
     }
@@ -163,7 +171,7 @@ mod tests {
     fn a_bad_last_commit_is_a_torn_tail() {
         let mut torn = file(1, &[(5, 4), (6, 5)]);
         torn.stop.1 = Invalid::Checksum;
-        assert_eq!(sequences(&chain(&[torn], 0).expect("torn tail")), [5, 6]);
+        assert_eq!(sequences(&chain(&[torn], 4).expect("torn tail")), [5, 6]);
     }
 
     #[test]
@@ -171,7 +179,7 @@ mod tests {
         let mut bad = file(1, &[(5, 4), (6, 5)]);
         bad.stop.1 = Invalid::Checksum;
         bad.behind = file(1, &[(8, 7)]).commits;
-        let found = chain(&[bad], 0).expect_err("damage");
+        let found = chain(&[bad], 4).expect_err("damage");
         assert_eq!((found.expected_sequence, found.durable_sequence), (7, 7));
         assert_eq!((found.position, found.reason), (4096 * 3, Invalid::Checksum));
     }
@@ -180,15 +188,15 @@ mod tests {
     fn a_commit_written_ahead_of_a_lost_one_is_cut_with_it() {
         let mut torn = file(1, &[(5, 4), (6, 5)]);
         torn.behind = file(1, &[(8, 6)]).commits; // 7 was lost, 8 was written while 7 was being synced
-        assert_eq!(sequences(&chain(&[torn], 0).expect("torn tail")), [5, 6]);
+        assert_eq!(sequences(&chain(&[torn], 4).expect("torn tail")), [5, 6]);
     }
 
     #[test]
     fn a_file_missing_from_the_middle_is_damage_when_it_was_durable() {
         let files = [file(1, &[(5, 4)]), file(3, &[(8, 7)])];
-        assert_eq!(chain(&files, 0).expect_err("damage").expected_sequence, 6);
+        assert_eq!(chain(&files, 4).expect_err("damage").expected_sequence, 6);
         let unsynced = [file(1, &[(5, 4)]), file(3, &[(8, 5)])];
-        assert_eq!(sequences(&chain(&unsynced, 0).expect("cut")), [5]);
+        assert_eq!(sequences(&chain(&unsynced, 4).expect("cut")), [5]);
     }
 
     #[test]
@@ -196,16 +204,44 @@ mod tests {
         let mut unreadable = file(3, &[]);
         unreadable.header = Err(Invalid::Checksum);
         let files = [file(1, &[(5, 4)]), unreadable];
-        assert_eq!(sequences(&chain(&files, 0).expect("whole")), [5]);
+        assert_eq!(sequences(&chain(&files, 4).expect("whole")), [5]);
     }
 
     #[test]
-    fn what_the_checkpoint_calls_durable_must_be_there() {
-        assert!(chain(&[file(1, &[(5, 4)])], 6).is_err());
-        assert!(chain(&[file(1, &[(5, 4)])], 5).is_ok());
-        assert!(
-            chain::<FileContent>(&[], 6).is_ok(),
-            "all files recycled: the checkpoint covers them"
+    fn what_was_written_behind_a_lost_first_commit_is_cut_with_it() {
+        // Commit 1 went to the first file, commit 2 to the next; only 2 reached the disk.
+        let files = [file(1, &[]), file(2, &[(2, 0)])];
+        assert_eq!(sequences(&chain(&files, 0).expect("cut")), [0; 0]);
+        // Commits up to 4 went with a file that is in use again; 5 is lost.
+        let files = [file(2, &[]), file(3, &[(6, 4)])];
+        assert_eq!(sequences(&chain(&files, 4).expect("cut")), [0; 0]);
+        let files = [file(2, &[(5, 3)]), file(3, &[(6, 4)])];
+        assert_eq!(sequences(&chain(&files, 4).expect("whole")), [5, 6]);
+        // Commit 4 is still there: its file was not prepared anew yet.
+        assert_eq!(
+            sequences(&chain(&[file(2, &[(4, 3), (5, 4)])], 4).expect("whole")),
+            [4, 5]
         );
+    }
+
+    #[test]
+    fn a_lost_first_commit_that_was_durable_is_damage() {
+        let files = [file(1, &[]), file(2, &[(2, 1)])];
+        let found = chain(&files, 0).expect_err("damage");
+        assert_eq!((found.expected_sequence, found.durable_sequence), (1, 1));
+        let mut first = file(1, &[]);
+        first.behind = file(1, &[(2, 1)]).commits;
+        assert_eq!(chain(&[first], 0).expect_err("damage").position, 4096);
+    }
+
+    #[test]
+    fn what_the_checkpoint_covers_is_not_missed() {
+        assert!(
+            chain(&[file(1, &[(5, 4)])], 6).is_err(),
+            "yet 6 follows 5, and was durable"
+        );
+        assert!(chain(&[file(1, &[(5, 4)])], 5).is_ok());
+        assert!(chain(&[file(1, &[])], 6).is_ok());
+        assert!(chain::<FileContent>(&[], 6).is_ok());
     }
 }

@@ -41,6 +41,8 @@ pub(crate) struct JournalFile<D: Disk> {
     pub(crate) reach: RefCell<HashMap<u32, (Offset, u32), foldhash::fast::FixedState>>,
     /// Commits handed out here whose I/O has not ended.
     pub(crate) in_flight: Cell<u32>,
+    /// The last commit handed out here, 0 before the first.
+    pub(crate) last_sequence: Cell<u64>,
 }
 
 impl<D: Disk> JournalFile<D> {
@@ -130,6 +132,7 @@ impl<D: Disk> Journal<D> {
         let at = *position;
         *position += bytes;
         file.in_flight.set(file.in_flight.get() + 1);
+        file.last_sequence.set(sequence);
         Some(Reservation {
             file: Rc::clone(file),
             position: at,
@@ -227,6 +230,11 @@ impl<D: Disk> Journal<D> {
         position + bytes <= self.options.file_bytes || position == BLOCK_BYTES as u64
     }
 
+    /// The last commit known durable, 0 before the first.
+    pub(crate) fn durable_sequence(&self) -> u64 {
+        self.state.borrow().durable_sequence
+    }
+
     /// Takes all files out, oldest first.
     pub(crate) fn take_files(&self) -> Vec<Rc<JournalFile<D>>> {
         let mut state = self.state.borrow_mut();
@@ -251,6 +259,7 @@ impl<D: Disk> Journal<D> {
             path,
             reach: RefCell::default(),
             in_flight: Cell::new(0),
+            last_sequence: Cell::new(0),
         }));
     }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 
-use super::record::{DirectoryRecord, LogRecord, directory_path, load_all};
+use super::record::{Checkpoints, DirectoryRecord, LogRecord, directory_path, load_all};
 use super::redo::Redo;
 use crate::checkpoint::{envelope, offsets, partition_metadata};
 use crate::disk::{BLOCK_BYTES, Disk, DiskFile, IO_BYTES_MAX, OpenMode, align_up};
@@ -17,7 +17,7 @@ use crate::journal::scan::{Break, CommitPlace, FileContent, chain};
 use crate::journal::writer::create_dir_durably;
 use crate::layout::{
     CLEAN_SHUTDOWN_FILE, LOG_START_FILE, PARTITION_METADATA_FILE, RECOVERY_POINT_FILE, checkpoint_dir,
-    journals_dir,
+    journals_dir, parse_journal_dir,
 };
 use crate::log::read::read_window;
 use crate::types::{LogId, Offset};
@@ -62,7 +62,12 @@ pub async fn recover_journals<D: Disk>(
     dir: &Path,
     mut progress: impl FnMut(u64, u64),
 ) -> Result<JournalRecovery, StorageError> {
-    let (run, mut logs, shard_checkpoints) = load_all(disk, dir).await?;
+    let Checkpoints {
+        run,
+        mut logs,
+        covered_sequences,
+        paths: shard_checkpoints,
+    } = load_all(disk, dir).await?;
     add_kafka_checkpoints(disk, dir, run, &mut logs).await?;
     let mut journals = read_journals(disk, dir, run).await?;
     let mut out = JournalRecovery {
@@ -77,11 +82,21 @@ pub async fn recover_journals<D: Disk>(
         .sum();
     let mut redo = Redo::new(disk, dir);
     let mut done = 0;
-    for (_, files) in &mut journals {
-        replay_shard(disk, files, &mut redo, &mut out, |bytes| {
-            done += bytes;
-            progress(done, total);
-        })
+    for (shard_dir, files) in &mut journals {
+        let name = shard_dir.file_name().and_then(|name| name.to_str());
+        let shard = name.and_then(parse_journal_dir);
+        let covered = shard.and_then(|shard| covered_sequences.get(&shard));
+        replay_shard(
+            disk,
+            files,
+            covered.copied().unwrap_or(0),
+            &mut redo,
+            &mut out,
+            |bytes| {
+                done += bytes;
+                progress(done, total);
+            },
+        )
         .await?;
     }
     out.bytes = redo.finish(&mut logs).await?;
@@ -116,6 +131,7 @@ async fn save_merged<D: Disk>(
         .collect();
     let record = DirectoryRecord {
         run,
+        covered_sequence: 0,
         logs: logs
             .into_values()
             .filter(|log| present.contains(&log.directory))
@@ -221,12 +237,13 @@ async fn remove_files<D: Disk>(disk: &D, dir: &Path, files: &mut [OldFile]) -> R
 async fn replay_shard<D: Disk>(
     disk: &D,
     files: &mut [OldFile],
+    covered_sequence: u64,
     redo: &mut Redo<'_, D>,
     out: &mut JournalRecovery,
     mut progress: impl FnMut(u64),
 ) -> Result<(), StorageError> {
     let contents: Vec<&FileContent> = files.iter().map(|file| &file.content).collect();
-    let chain = chain(&contents, 0).map_err(|broken| broken_chain(files, &broken))?;
+    let chain = chain(&contents, covered_sequence).map_err(|broken| broken_chain(files, &broken))?;
     let last = chain.commits.last().map_or(0, |(_, place)| place.header.sequence);
     let retired = contents.iter().flat_map(|content| &content.retired);
     redo.begin_shard(

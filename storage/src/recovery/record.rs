@@ -23,6 +23,8 @@ use crate::types::{LogId, Offset, TopicId};
 pub struct DirectoryRecord {
     /// The run that wrote it, from 1.
     pub run: u64,
+    /// In a shard's: all that its journal's commits up to this one say is covered, so their files may be gone.
+    pub covered_sequence: u64,
     /// In the order of their names.
     pub logs: Vec<LogRecord>,
 }
@@ -71,7 +73,7 @@ pub struct PlaceRecord {
 
 impl Checkpoint for DirectoryRecord {
     const MAGIC: [u8; 8] = *b"PNSTKCKP";
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 2;
 }
 
 impl LogRecord {
@@ -118,34 +120,47 @@ pub async fn load_directory<D: Disk>(disk: &D, dir: &Path) -> Result<DirectoryRe
         .unwrap_or_default())
 }
 
-/// The run of the merged checkpoint, its logs by directory as the shards that ran after it left them, and the paths of all
-/// shards' checkpoints.
+/// All checkpoints of a directory.
+pub(crate) struct Checkpoints {
+    /// The run of the merged one.
+    pub(crate) run: u64,
+    /// The logs by directory, as the shards that ran after it left them.
+    pub(crate) logs: BTreeMap<String, LogRecord>,
+    /// How far the journals of those shards are covered.
+    pub(crate) covered_sequences: BTreeMap<u16, u64>,
+    /// The files of all shards' checkpoints.
+    pub(crate) paths: Vec<PathBuf>,
+}
+
+/// Reads them.
 ///
 /// # Errors
 /// [`StorageError`] from the disk, or for a damaged file.
-pub(crate) async fn load_all<D: Disk>(
-    disk: &D,
-    dir: &Path,
-) -> Result<(u64, BTreeMap<String, LogRecord>, Vec<PathBuf>), StorageError> {
-    let DirectoryRecord { run, logs } = load_directory(disk, dir).await?;
+pub(crate) async fn load_all<D: Disk>(disk: &D, dir: &Path) -> Result<Checkpoints, StorageError> {
+    let DirectoryRecord { run, logs, .. } = load_directory(disk, dir).await?;
     let by_directory = |log: LogRecord| (log.directory.clone(), log);
-    let mut logs: BTreeMap<String, LogRecord> = logs.into_iter().map(by_directory).collect();
+    let mut all = Checkpoints {
+        run,
+        logs: logs.into_iter().map(by_directory).collect(),
+        covered_sequences: BTreeMap::new(),
+        paths: Vec::new(),
+    };
     let entries = match disk.list(&checkpoint_dir(dir)).await {
         Ok(entries) => entries,
         Err(error) if error.is_not_found() => Vec::new(),
         Err(error) => return Err(error.into()),
     };
-    let mut paths = Vec::new();
     for entry in entries.iter().filter(|entry| entry.name.starts_with("shard-")) {
         let path = checkpoint_dir(dir).join(&entry.name);
         // What was being written when the process ended has a temporary name, and goes with the rest.
-        if parse_journal_dir(&entry.name).is_some()
-            && let Some(shard) = envelope::load::<D, DirectoryRecord>(disk, &path).await?
-            && shard.run > run
+        if let Some(shard) = parse_journal_dir(&entry.name)
+            && let Some(record) = envelope::load::<D, DirectoryRecord>(disk, &path).await?
+            && record.run > run
         {
-            logs.extend(shard.logs.into_iter().map(by_directory));
+            all.covered_sequences.insert(shard, record.covered_sequence);
+            all.logs.extend(record.logs.into_iter().map(by_directory));
         }
-        paths.push(path);
+        all.paths.push(path);
     }
-    Ok((run, logs, paths))
+    Ok(all)
 }
