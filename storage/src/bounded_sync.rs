@@ -72,7 +72,13 @@ impl<D: Disk> Store<D> {
         state.wants_rest = false;
         state.protect_last_block();
         let base = state.cursor.segment;
-        Ok(state.segment(base).and_then(|segment| segment.file.clone()))
+        let exists = state.segment(base).is_some_and(|segment| segment.exists);
+        drop(state);
+        if !exists {
+            return Ok(None);
+        }
+        let file = self.segment_file(log, base).await;
+        file.map(Some).map_err(|error| self.fail(error))
     }
 
     async fn sync_files(&self, files: Vec<Rc<SegmentFile<D>>>) -> Result<(), StorageError> {

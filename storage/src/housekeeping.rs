@@ -45,6 +45,9 @@ impl<D: Disk> Store<D> {
         if !self.unnamed.borrow().is_empty() {
             return self.name_files().await;
         }
+        if self.headroom.wants_look() {
+            self.look_at_space().await;
+        }
         let dirty = self.logs.borrow_mut().next_dirty();
         if let Some(log) = dirty {
             self.settle_class(&log).await?;
@@ -63,6 +66,7 @@ impl<D: Disk> Store<D> {
             || self.logs.borrow().has_dirty()
             || !self.doomed.borrow().is_empty()
             || !self.unnamed.borrow().is_empty()
+            || self.headroom.wants_look()
     }
 
     /// A commit of the log has ended: it is written behind when that is worth a write, or due for another reason. The
@@ -73,7 +77,8 @@ impl<D: Disk> Store<D> {
         let worth = state.unwritten_bytes() >= self.options.write_behind_bytes;
         let unopened = state
             .segment(state.cursor.segment)
-            .is_some_and(|segment| segment.file.is_none());
+            .is_some_and(|segment| segment.file.is_none())
+            && self.files.borrow().has_room();
         if worth || rolled || unopened {
             self.logs.borrow_mut().touch(log.log_ref.slot);
             self.behind.notify();
@@ -182,7 +187,9 @@ impl<D: Disk> Store<D> {
         }
         let path = shard_path(&self.dir, self.shard);
         let saved = envelope::save(&self.disk, &path, &record).await;
-        saved.map_err(|error| self.fail(error))
+        saved.map_err(|error| self.fail(error))?;
+        self.look_at_space().await;
+        Ok(())
     }
 
     /// Writes the log's segments at least up to this segment and position.
@@ -239,7 +246,7 @@ impl<D: Disk> Store<D> {
     /// writes the active indexes, syncs, and then writes the epochs.
     pub(crate) async fn close_files(&self, log: &Rc<Log<D>>) -> Result<(), StorageError> {
         self.flush_log(log, FlushTo::End).await?;
-        let (file, size, end, snapshot) = {
+        let (base, size, end, snapshot) = {
             let mut state = log.state.borrow_mut();
             assert_eq!(
                 state.unwritten_bytes(),
@@ -251,10 +258,13 @@ impl<D: Disk> Store<D> {
             if let Some(indexes) = active.indexes.as_mut() {
                 indexes.close().expect("a closing time index entry always fits");
             }
-            (active.file.clone(), active.size, end, snapshot)
+            let is_longer = active.file.is_some() || active.ahead_bytes > 0;
+            let base = is_longer.then_some(active.base);
+            (base, active.size, end, snapshot)
         };
         let result = async {
-            if let Some(file) = &file {
+            if let Some(base) = base {
+                let file = self.segment_file(log, base).await?;
                 file.shorten(u64::from(size)).await?;
             }
             write_plain(&self.disk, &segment_path(&log.dir, end, "snapshot"), &snapshot).await

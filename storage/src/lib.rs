@@ -16,6 +16,7 @@ pub mod notify;
 pub mod producer_state;
 pub mod recovery;
 pub mod segment;
+mod segment_files;
 pub mod sim_executor;
 pub mod sim_rng;
 pub mod stats;

@@ -24,6 +24,10 @@ pub struct StoreStats {
     pub cache_bytes: usize,
     /// Memory the batch cache may hold, bytes.
     pub cache_bytes_max: usize,
+    /// Allocated in segments ahead of what is written, bytes.
+    pub ahead_bytes: u64,
+    /// Segment files that are open.
+    pub open_segment_files: usize,
     /// Bytes acknowledged and not synced, of logs without syncs.
     pub unsynced_bytes: u64,
     /// Files synced because such a log had reached its bound of time or bytes.
@@ -70,6 +74,8 @@ impl<D: Disk> Store<D> {
             cache: cache.stats(),
             cache_bytes: cache.charged_bytes(),
             cache_bytes_max: self.options.cache_bytes,
+            ahead_bytes: self.headroom.ahead_bytes(),
+            open_segment_files: self.files.borrow().len(),
             unsynced_bytes: self.unsynced.borrow().unsynced_bytes(),
             forced_syncs: self.forced_syncs.get(),
             is_offline: self.is_offline(),

@@ -19,6 +19,8 @@ use crate::log::append::{AppendBatch, Appended};
 use crate::log::{Log, LogOffsets, LogRef, LogSize};
 use crate::notify::Notify;
 use crate::recovery::record::{LogRecord, load_directory};
+use crate::segment::headroom::Headroom;
+use crate::segment::open_files::OpenFiles;
 use crate::stats::CommitTotals;
 use crate::sync_schedule::{IntervalBounds, SyncSchedule};
 use crate::types::{LogId, Offset};
@@ -45,6 +47,10 @@ pub struct StoreOptions {
     pub producers_max: usize,
     /// What may be unsynced of a log of durability class `interval`.
     pub interval: IntervalBounds,
+    /// Segment files that may be open while they are not used.
+    pub open_files_max: usize,
+    /// Stores that share the log directory, this one included.
+    pub shards: u16,
 }
 
 impl Default for StoreOptions {
@@ -58,6 +64,8 @@ impl Default for StoreOptions {
             commit: CommitLimits::default(),
             producers_max: crate::producer_state::PRODUCERS_MAX,
             interval: IntervalBounds::default(),
+            open_files_max: 4096,
+            shards: 1,
         }
     }
 }
@@ -93,6 +101,10 @@ pub struct Store<D: Disk> {
     pub(crate) commits_started: Cell<u64>,
     pub(crate) commits_ended: Cell<u64>,
     pub(crate) commit_totals: Cell<CommitTotals>,
+    /// Open segment files.
+    pub(crate) files: RefCell<OpenFiles>,
+    /// What may be allocated ahead in them.
+    pub(crate) headroom: Rc<Headroom>,
     /// Logs whose last writes no sync covers.
     pub(crate) unsynced: RefCell<SyncSchedule>,
     /// Files synced because [`Self::unsynced`] said so.
@@ -135,7 +147,7 @@ impl<D: Disk> Store<D> {
         } else {
             VecDeque::new()
         };
-        Ok(Rc::new(Self {
+        let store = Self {
             disk,
             dir: dir.to_owned(),
             shard,
@@ -162,6 +174,8 @@ impl<D: Disk> Store<D> {
             commits_started: Cell::new(0),
             commits_ended: Cell::new(0),
             commit_totals: Cell::default(),
+            files: RefCell::new(OpenFiles::new(options.open_files_max)),
+            headroom: Rc::new(Headroom::new(options.shards)),
             unsynced: RefCell::default(),
             forced_syncs: Cell::new(0),
             syncs_moved: Notify::default(),
@@ -169,7 +183,9 @@ impl<D: Disk> Store<D> {
             moved: Notify::default(),
             behind: Notify::default(),
             offline: RefCell::new(None),
-        }))
+        };
+        store.look_at_space().await;
+        Ok(Rc::new(store))
     }
 
     /// Checks a batch, gives it its offsets and stages it. It can be read at once (up to the log end) and is durable

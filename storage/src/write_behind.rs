@@ -118,19 +118,14 @@ impl<D: Disk> Store<D> {
         base: Offset,
         create: bool,
     ) -> Result<(), StorageError> {
-        let file = SegmentFile::open(&self.disk, &log.segment_path(base), create)
-            .await
-            .map_err(|error| self.fail(error))?;
-        let mut state = log.state.borrow_mut();
-        if let Some(segment) = state.segment_mut(base) {
-            segment.exists = true;
-            segment.is_named |= !create;
-            segment.file = Some(Rc::new(file));
+        if !create {
+            let opened = self.segment_file(log, base).await;
+            return opened.map(|_| ()).map_err(|error| self.fail(error));
         }
-        drop(state);
-        if create {
-            self.name_later(log.log_ref.slot);
-        }
+        let path = log.segment_path(base);
+        let file = SegmentFile::open(&self.disk, &path, true, 0, &self.headroom).await;
+        self.keep_open(log, base, file.map_err(|error| self.fail(error))?);
+        self.name_later(log.log_ref.slot);
         Ok(())
     }
 

@@ -212,6 +212,14 @@ fn storage(text: &mut Exposition, requests: &Snapshot, shards: &[ShardSnapshot])
     by_shard(text, "penstock_staged_bytes", Kind::Gauge, help, shards, |s| {
         s.storage.staged_bytes as u64
     });
+    let help = "Segment files that are open.";
+    by_shard(text, "penstock_open_segment_files", Kind::Gauge, help, shards, |s| {
+        s.storage.open_segment_files as u64
+    });
+    let help = "Allocated in segment files ahead of what is written.";
+    by_shard(text, "penstock_preallocated_bytes", Kind::Gauge, help, shards, |s| {
+        s.storage.ahead_bytes
+    });
     let help = "Bytes acknowledged and not synced yet, of topics whose penstock.durability is not fsync.";
     by_shard(text, "penstock_unsynced_bytes", Kind::Gauge, help, shards, |s| {
         s.storage.unsynced_bytes

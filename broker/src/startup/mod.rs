@@ -70,6 +70,7 @@ pub fn run(settings: Settings, stop: &flume::Receiver<StopSignal>) -> Result<(),
         shards,
         settings.request_bytes_max,
     );
+    let open_files = memory::segment_files(host.descriptors, shards);
     let admin = Admin::new(Facts {
         host,
         settings: settings.clone(),
@@ -92,6 +93,8 @@ pub fn run(settings: Settings, stop: &flume::Receiver<StopSignal>) -> Result<(),
             settings: settings.clone(),
             dir: dir.clone(),
             memory,
+            open_files,
+            shards,
             report: report.clone(),
         })
         .collect();

@@ -29,6 +29,10 @@ pub(super) struct ShardInput {
     pub(super) settings: Arc<Settings>,
     pub(super) dir: PathBuf,
     pub(super) memory: ShardMemory,
+    /// Segment files the shard may keep open.
+    pub(super) open_files: usize,
+    /// Shards of the process.
+    pub(super) shards: u16,
     pub(super) last_call: LastCall,
     pub(super) report: flume::Sender<Report>,
 }
@@ -57,6 +61,8 @@ async fn live(env: RuntimeEnv, input: ShardInput) -> Result<(), Failure> {
         settings,
         dir,
         memory,
+        open_files,
+        shards,
         last_call,
         report,
     } = input;
@@ -68,6 +74,8 @@ async fn live(env: RuntimeEnv, input: ShardInput) -> Result<(), Failure> {
         staged_bytes_max: memory.write_bytes,
         unwritten_bytes_max: memory.write_bytes,
         interval: settings.interval,
+        open_files_max: open_files,
+        shards,
         ..StoreOptions::default()
     };
     let store = open_store(disk.clone(), &dir, env.shard().0, gate, options).await?;

@@ -171,7 +171,12 @@ impl<D: Disk> Store<D> {
         self.logs.borrow_mut().remove(log.log_ref.slot);
         self.unsynced.borrow_mut().covered(log.log_ref.slot);
         self.cache.borrow_mut().invalidate(log.log_ref.slot);
-        let rest = log.state.borrow().tail.bytes();
+        let (rest, ahead_bytes) = {
+            let state = log.state.borrow();
+            let closed = state.segments.iter().map(|segment| segment.ahead_bytes).sum();
+            (state.tail.bytes(), closed)
+        };
+        self.headroom.give_back(ahead_bytes);
         self.unwritten_bytes.set(self.unwritten_bytes.get() - rest);
         Ok(())
     }

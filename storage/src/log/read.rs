@@ -2,8 +2,6 @@
 //! (FE-6), never beyond the upper bound, within one segment (FE-7). A hole that compaction left at the end of a segment
 //! leads on to the next (BR-015).
 
-use std::rc::Rc;
-
 use bytes::Bytes;
 
 use protocol::record::BATCH_HEADER_BYTES;
@@ -11,9 +9,8 @@ use protocol::record::BATCH_HEADER_BYTES;
 use super::batch::BatchHeader;
 use super::{Log, LogRef, LogState};
 use crate::batch_cache::{CacheRead, ReadEnd};
-use crate::disk::{Disk, DiskFile, IO_BYTES_MAX, OpenMode};
+use crate::disk::{Disk, DiskFile, IO_BYTES_MAX};
 use crate::error::{Damage, StorageError};
-use crate::segment::file::SegmentFile;
 use crate::store::Store;
 use crate::types::Offset;
 
@@ -51,7 +48,7 @@ pub struct ColdRead {
 const COLD_BYTES_MIN: usize = 64 << 10;
 
 /// Where a cold read looks.
-struct ColdPlace<D: Disk> {
+struct ColdPlace {
     segment: Offset,
     /// The next segment's base, to go on with when this one has no such batch.
     next: Option<Offset>,
@@ -60,7 +57,6 @@ struct ColdPlace<D: Disk> {
     limit: u32,
     /// All of it is.
     is_whole: bool,
-    file: Option<Rc<SegmentFile<D>>>,
 }
 
 enum Found {
@@ -134,17 +130,8 @@ impl<D: Disk> Store<D> {
                 return Ok(Vec::new());
             };
             if place.position < place.limit {
-                let found = match &place.file {
-                    Some(file) => find(&log, &place, &read, file.file()).await?,
-                    None => {
-                        let path = log.segment_path(place.segment);
-                        let file = self.disk.open(&path, OpenMode::Read).await?;
-                        let found = find(&log, &place, &read, &file).await;
-                        file.close().await?;
-                        found?
-                    }
-                };
-                match found {
+                let file = self.segment_file(&log, place.segment).await?;
+                match find(&log, &place, &read, file.file()).await? {
                     Found::Batches(batches) => return Ok(batches),
                     Found::Nothing => return Ok(Vec::new()),
                     Found::Beyond => {}
@@ -171,7 +158,7 @@ impl<D: Disk> Store<D> {
 
 impl<D: Disk> LogState<D> {
     /// Where `read` starts, `None` when the log has nothing there any more.
-    fn cold_place(&self, read: &ColdRead) -> Result<Option<ColdPlace<D>>, StorageError> {
+    fn cold_place(&self, read: &ColdRead) -> Result<Option<ColdPlace>, StorageError> {
         if read.offset < self.log_start || read.offset > self.end {
             return Err(StorageError::OffsetOutOfRange {
                 wanted: read.offset,
@@ -201,7 +188,6 @@ impl<D: Disk> LogState<D> {
             position,
             limit,
             is_whole: limit == segment.size,
-            file: segment.file.clone(),
         }))
     }
 }
@@ -209,7 +195,7 @@ impl<D: Disk> LogState<D> {
 /// Looks through the segment from the place on.
 async fn find<D: Disk, F: DiskFile>(
     log: &Log<D>,
-    place: &ColdPlace<D>,
+    place: &ColdPlace,
     read: &ColdRead,
     file: &F,
 ) -> Result<Found, StorageError> {
@@ -316,7 +302,7 @@ pub(crate) async fn read_window<F: DiskFile>(
     Ok(Bytes::from(out))
 }
 
-fn bad_batch<D: Disk>(log: &Log<D>, place: &ColdPlace<D>, position: u32) -> Damage {
+fn bad_batch<D: Disk>(log: &Log<D>, place: &ColdPlace, position: u32) -> Damage {
     Damage {
         path: log.segment_path(place.segment),
         position: u64::from(position),

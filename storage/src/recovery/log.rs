@@ -60,6 +60,7 @@ impl<D: Disk> Store<D> {
             Err(error) if error.is_not_found() => (self.create_log(&dir, id, config, now_ms).await?, true),
             Err(error) => return Err(error.into()),
         };
+        let active = state.segments.back().map_or(Offset::ZERO, |active| active.base);
         let mut logs = self.logs.borrow_mut();
         let log_ref = LogRef {
             slot: logs.next_slot(),
@@ -74,6 +75,7 @@ impl<D: Disk> Store<D> {
             dirty: Cell::new(false),
         }));
         drop(logs);
+        self.opened(log_ref, active);
         if is_new {
             self.name_later(log_ref.slot);
         }
@@ -131,7 +133,7 @@ impl<D: Disk> Store<D> {
     ) -> Result<(), StorageError> {
         let active = state.active();
         let path = segment_path(dir, active.base, "log");
-        let file = SegmentFile::open(&self.disk, &path, create).await?;
+        let file = SegmentFile::open(&self.disk, &path, create, 0, &self.headroom).await?;
         active.exists = true;
         active.is_named = !create;
         active.file = Some(Rc::new(file));

@@ -1,11 +1,14 @@
-//! The `.log` file of a segment while it is written: opened or created, allocated ahead of the write position in growing
-//! steps (extending by writing halves the throughput, `glommio.md` §3.3), cut to its true size when it is closed.
+//! The `.log` file of a segment while it is written or read: opened or created, allocated ahead of the write position in
+//! growing steps (extending by writing halves the throughput, `glommio.md` §3.3) within the store's [`Headroom`], cut to its
+//! true size when it is closed.
 
 use std::cell::Cell;
 use std::path::Path;
+use std::rc::Rc;
 
+use super::headroom::Headroom;
 use crate::commit::buffers::Chunks;
-use crate::disk::{Disk, DiskError, DiskFile, OpenMode, align_up};
+use crate::disk::{Disk, DiskError, DiskFile, OpenMode, align_down, align_up};
 
 /// The first step by which a segment is allocated ahead, bytes.
 const STEP_BYTES_MIN: u64 = 64 << 10;
@@ -17,12 +20,24 @@ pub(crate) struct SegmentFile<D: Disk> {
     file: D::File,
     /// The file's size: everything below it has blocks.
     allocated: Cell<u64>,
+    /// Of that, up to where writes were announced; the rest is charged to the headroom.
+    announced: Cell<u64>,
     step: Cell<u64>,
+    headroom: Rc<Headroom>,
+    /// It was used since this was last asked.
+    was_used: Cell<bool>,
 }
 
 impl<D: Disk> SegmentFile<D> {
-    /// Opens the file for reading and writing; `create` when it does not exist yet. Its name is then not durable.
-    pub(crate) async fn open(disk: &D, path: &Path, create: bool) -> Result<Self, DiskError> {
+    /// Opens the file for reading and writing; `create` when it does not exist yet. Its name is then not durable. `ahead`:
+    /// what [`Self::park`] said when it was last closed.
+    pub(crate) async fn open(
+        disk: &D,
+        path: &Path,
+        create: bool,
+        ahead: u64,
+        headroom: &Rc<Headroom>,
+    ) -> Result<Self, DiskError> {
         let mode = if create {
             OpenMode::CreateOrTruncate
         } else {
@@ -33,24 +48,47 @@ impl<D: Disk> SegmentFile<D> {
         Ok(Self {
             file,
             allocated: Cell::new(size),
+            announced: Cell::new(size.saturating_sub(ahead)),
             step: Cell::new(STEP_BYTES_MIN),
+            headroom: Rc::clone(headroom),
+            was_used: Cell::new(true),
         })
     }
 
-    pub(crate) const fn file(&self) -> &D::File {
+    pub(crate) fn file(&self) -> &D::File {
+        self.was_used.set(true);
         &self.file
     }
 
-    /// Allocates so that bytes up to `end` can be written without extending the file, and a step more, but not beyond
-    /// `limit` (what the segment can hold) unless `end` itself is.
+    /// Whether the file was used since the last call.
+    pub(crate) fn take_used(&self) -> bool {
+        self.was_used.replace(false)
+    }
+
+    /// The file is to be closed and opened again later: what of it stays allocated ahead, bytes.
+    pub(crate) fn park(&self) -> u64 {
+        let ahead = self.ahead();
+        self.announced.set(self.allocated.get()); // so that dropping this does not give it back
+        ahead
+    }
+
+    /// Allocates so that bytes up to `end` can be written without extending the file, and a step more as far as the
+    /// headroom allows, but not beyond `limit` (what the segment can hold) unless `end` itself is.
     pub(crate) async fn allocate_for(&self, end: u64, limit: u64) -> Result<(), DiskError> {
+        self.was_used.set(true);
+        self.announce(end);
         if end <= self.allocated.get() {
             return Ok(());
         }
         let step = self.step.get();
-        let target = align_up((end + step).min(limit.max(end)));
+        let needed = align_up(end);
+        let wanted = align_up((end + step).min(limit.max(end))) - needed;
+        let granted = self.headroom.take(wanted);
+        let target = needed + align_down(granted);
+        self.headroom.give_back(granted % align_up(1));
         // Set first: a second write beside this one must not allocate the same range again.
         self.allocated.set(target);
+        self.announced.set(needed);
         self.step.set((step * 2).min(STEP_BYTES_MAX));
         self.file.allocate(target).await
     }
@@ -76,9 +114,30 @@ impl<D: Disk> SegmentFile<D> {
     pub(crate) async fn shorten(&self, size: u64) -> Result<(), DiskError> {
         if self.allocated.get() > size {
             self.file.truncate(size).await?;
+            self.headroom.give_back(self.ahead());
             self.allocated.set(size);
+            self.announced.set(size);
             self.step.set(STEP_BYTES_MIN);
         }
         Ok(())
+    }
+
+    /// Bytes allocated and not announced.
+    fn ahead(&self) -> u64 {
+        self.allocated.get() - self.announced.get()
+    }
+
+    fn announce(&self, end: u64) {
+        let end = align_up(end).min(self.allocated.get());
+        if end > self.announced.get() {
+            self.headroom.give_back(end - self.announced.get());
+            self.announced.set(end);
+        }
+    }
+}
+
+impl<D: Disk> Drop for SegmentFile<D> {
+    fn drop(&mut self) {
+        self.headroom.give_back(self.ahead());
     }
 }

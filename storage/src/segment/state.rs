@@ -29,6 +29,8 @@ pub(crate) struct Segment<D: Disk> {
     pub(crate) is_named: bool,
     /// The file, while it is being written or was read lately.
     pub(crate) file: Option<Rc<SegmentFile<D>>>,
+    /// Allocated ahead in the file while that is closed, bytes.
+    pub(crate) ahead_bytes: u64,
     /// Producer state at its end, taken at the roll, until it is written.
     pub(crate) snapshot_at_roll: Option<Vec<u8>>,
     /// Rolled, and everything of it is on disk: bytes, indexes, snapshot.
@@ -51,6 +53,7 @@ impl<D: Disk> Segment<D> {
             exists: false,
             is_named: false,
             file: None,
+            ahead_bytes: 0,
             snapshot_at_roll: None,
             finished: false,
         }
