@@ -1,7 +1,8 @@
 /*
  * Produces records of one size to one topic as fast as librdkafka goes, waits for every answer, and prints one line of JSON:
- *   produce BOOTSTRAP TOPIC RECORD_BYTES WARMUP_RECORDS RECORDS ACKS [PROPERTY=VALUE ...]
+ *   produce BOOTSTRAP TOPIC RECORD_BYTES WARMUP_RECORDS RECORDS ACKS RECORDS_PER_SECOND [PROPERTY=VALUE ...]
  * The warm-up is not part of the figures; between it and the measured part the program waits for a line on standard input.
+ * RECORDS_PER_SECOND paces the measured part; 0 is as fast as it goes. The delivery latency of one record in SAMPLE is taken.
  */
 #include <librdkafka/rdkafka.h>
 #include <errno.h>
@@ -13,13 +14,23 @@
 #include <time.h>
 
 #define FLUSH_LIMIT_MS 120000
+/* A prime, so that the samples are not in step with the calls of rd_kafka_poll. */
+#define SAMPLE 61
 
 static uint64_t delivered, failed;
+/* Of each sample the time of its produce call, and from its answer on its latency, both in seconds. */
+static double *samples;
 static rd_kafka_resp_err_t first_error;
 
 static void fail(const char *what, const char *why) {
     fprintf(stderr, "produce: %s: %s\n", what, why);
     exit(1);
+}
+
+static double seconds_now(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
 static void answered(rd_kafka_t *producer, const rd_kafka_message_t *message, void *opaque) {
@@ -31,12 +42,20 @@ static void answered(rd_kafka_t *producer, const rd_kafka_message_t *message, vo
         return;
     }
     delivered++;
+    double *sample = message->_private;
+    if (sample) *sample = seconds_now() - *sample;
 }
 
-static double seconds_now(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+static int by_size(const void *one, const void *two) {
+    double a = *(const double *)one, b = *(const double *)two;
+    return (a > b) - (a < b);
+}
+
+/* The nearest-rank percentile of the sorted samples, in milliseconds; 0 of none. */
+static double percentile(uint64_t count, double percent) {
+    if (!count) return 0;
+    uint64_t rank = (uint64_t)(percent / 100 * (double)count);
+    return samples[rank < count ? rank : count - 1] * 1e3;
 }
 
 static double cpu_seconds(void) {
@@ -57,9 +76,20 @@ static char *payload_of(size_t size) {
     return payload;
 }
 
-static void send_all(rd_kafka_t *producer, rd_kafka_topic_t *topic, char *payload, size_t size, uint64_t count) {
+static void send_all(rd_kafka_t *producer, rd_kafka_topic_t *topic, char *payload, size_t size, uint64_t count, uint64_t per_second) {
+    double started = seconds_now();
     for (uint64_t sent = 0; sent < count;) {
-        if (rd_kafka_produce(topic, RD_KAFKA_PARTITION_UA, 0, payload, size, NULL, 0, NULL) == 0) {
+        if (per_second) {
+            double ahead = (double)sent / (double)per_second - (seconds_now() - started);
+            if (ahead > 0) {
+                rd_kafka_poll(producer, ahead > 0.002 ? 1 : 0);
+                continue;
+            }
+        }
+        double *sample = samples && sent % SAMPLE == 0 ? &samples[sent / SAMPLE] : NULL;
+        /* Again after a full queue: the wait in this program's own loop is not the broker's. */
+        if (sample) *sample = seconds_now();
+        if (rd_kafka_produce(topic, RD_KAFKA_PARTITION_UA, 0, payload, size, NULL, 0, sample) == 0) {
             sent++;
             if (sent % 256 == 0) rd_kafka_poll(producer, 0);
         } else if (rd_kafka_last_error() == RD_KAFKA_RESP_ERR__QUEUE_FULL) {
@@ -86,13 +116,13 @@ static uint64_t number(const char *text) {
 }
 
 int main(int count, char **arguments) {
-    if (count < 7) fail("usage", "produce BOOTSTRAP TOPIC RECORD_BYTES WARMUP_RECORDS RECORDS ACKS [PROPERTY=VALUE ...]");
+    if (count < 8) fail("usage", "produce BOOTSTRAP TOPIC RECORD_BYTES WARMUP_RECORDS RECORDS ACKS RECORDS_PER_SECOND [PROPERTY=VALUE ...]");
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
     set(conf, "bootstrap.servers", arguments[1]);
     set(conf, "acks", arguments[6]);
     set(conf, "queue.buffering.max.messages", "400000");
     set(conf, "queue.buffering.max.kbytes", "524288");
-    for (int i = 7; i < count; i++) {
+    for (int i = 8; i < count; i++) {
         char *value = strchr(arguments[i], '=');
         if (!value) fail(arguments[i], "is not PROPERTY=VALUE");
         *value = 0;
@@ -105,23 +135,29 @@ int main(int count, char **arguments) {
     rd_kafka_topic_t *topic = rd_kafka_topic_new(producer, arguments[2], NULL);
     if (!topic) fail("topic", rd_kafka_err2str(rd_kafka_last_error()));
     size_t size = number(arguments[3]);
-    uint64_t warmup = number(arguments[4]), records = number(arguments[5]);
+    uint64_t warmup = number(arguments[4]), records = number(arguments[5]), per_second = number(arguments[7]);
     char *payload = payload_of(size);
 
-    send_all(producer, topic, payload, size, warmup);
+    send_all(producer, topic, payload, size, warmup, 0);
     puts("warm");
     fflush(stdout);
     char line[16];
     if (!fgets(line, sizeof line, stdin)) fail("standard input", "closed before the measured part");
     delivered = 0;
+    uint64_t sampled = (records + SAMPLE - 1) / SAMPLE;
+    samples = calloc(sampled + 1, sizeof *samples);
+    if (!samples) fail("samples", "no memory");
     double started = seconds_now(), cpu = cpu_seconds();
-    send_all(producer, topic, payload, size, records);
+    send_all(producer, topic, payload, size, records, per_second);
     double took = seconds_now() - started;
-    printf("{\"records\":%llu,\"bytes\":%llu,\"seconds\":%.3f,\"client_cpu_seconds\":%.2f,\"version\":\"%s\"}\n",
-           (unsigned long long)delivered, (unsigned long long)(delivered * size), took, cpu_seconds() - cpu,
-           rd_kafka_version_str());
+    cpu = cpu_seconds() - cpu;
+    qsort(samples, sampled, sizeof *samples, by_size);
+    printf("{\"bytes\":%llu,\"seconds\":%.3f,\"client_cpu_seconds\":%.2f,\"latency_ms\":[%.3f,%.3f,%.3f],\"version\":\"%s\"}\n",
+           (unsigned long long)(delivered * size), took, cpu, percentile(sampled, 50), percentile(sampled, 99),
+           percentile(sampled, 99.9), rd_kafka_version_str());
     rd_kafka_topic_destroy(topic);
     rd_kafka_destroy(producer);
     free(payload);
+    free(samples);
     return 0;
 }

@@ -21,6 +21,8 @@ pub struct Load {
     pub megabytes: u64,
     /// `all`, `1` or `0`.
     pub acks: String,
+    /// Megabytes a second of the measured part; 0 is as fast as the client goes.
+    pub megabytes_per_second: u64,
     /// Further settings of librdkafka, `key=value`.
     pub properties: Vec<String>,
 }
@@ -34,6 +36,8 @@ pub struct Measured {
     pub seconds: f64,
     /// CPU time of the client.
     pub client_cpu_seconds: f64,
+    /// Percentiles 50, 99 and 99.9 of the time from the produce call to the delivery report, in milliseconds, of one record in 61.
+    pub latency_ms: [f64; 3],
     /// Version of librdkafka.
     pub version: String,
 }
@@ -89,6 +93,7 @@ impl Load {
             records(self.warmup_megabytes),
             records(self.megabytes),
             self.acks.clone(),
+            records(self.megabytes_per_second),
         ]);
         command.args(&self.properties);
         let mut child = command

@@ -1,14 +1,16 @@
-//! Two brokers side by side on one host: in alternating pairs each gets the same load from the same client, and what is reported are
-//! medians of throughput, CPU seconds for each GB and resident memory, and their ratios.
+//! Brokers side by side on one host: in alternating order each gets the same load from the same client, round after round, and what is
+//! reported are medians, extremes and ratios of throughput, delivery latency, CPU seconds for each GB and resident memory.
 
 mod client;
+mod host;
 mod table;
 
 pub use client::{Load, Measured, build_client};
+pub use host::describe as describe_host;
 pub use table::markdown;
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::{Doing, Error, Result};
 use crate::kafka::{Kafka, KafkaOptions};
@@ -23,6 +25,8 @@ const STOP_LIMIT: Duration = Duration::from_secs(15);
 /// A broker to measure.
 #[derive(Clone, Debug)]
 pub struct Contender {
+    /// What the tables call it.
+    pub name: String,
     /// Which one.
     pub kind: Kind,
     /// Further settings, `key=value`.
@@ -30,7 +34,7 @@ pub struct Contender {
 }
 
 /// Which broker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Kind {
     /// Ours, built for release.
     Penstock,
@@ -48,7 +52,7 @@ impl std::fmt::Display for Kind {
 }
 
 /// One broker under the load once.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Run {
     /// MB (10^6 bytes of values) a second.
     pub megabytes_per_second: f64,
@@ -56,8 +60,16 @@ pub struct Run {
     pub cpu_seconds_per_gigabyte: f64,
     /// Resident memory of the broker right after the load, in MB.
     pub resident_megabytes: f64,
+    /// Resident memory of the broker before any client came, in MB.
+    pub idle_megabytes: f64,
+    /// Percentiles 50, 99 and 99.9 of the delivery latency, in milliseconds.
+    pub latency_ms: [f64; 3],
+    /// From the start of the process (and, for Kafka, formatting its directory) until it serves, in milliseconds.
+    pub ready_ms: f64,
     /// CPU seconds of the client for 10^9 bytes: what it leaves to the broker on a small host.
     pub client_cpu_seconds_per_gigabyte: f64,
+    /// Version of the client.
+    pub client_version: String,
 }
 
 /// Starts a broker with empty data below `dir`, loads it, and removes the data again.
@@ -82,26 +94,28 @@ pub fn measure(contender: &Contender, client: &Path, load: &Load, dir: &Path) ->
             let pid = broker
                 .pid()
                 .ok_or_else(|| Error::Failed("the broker ended".into()))?;
-            let run = under_load(client, load, &broker.bootstrap(), pid)?;
+            let run = under_load(client, load, &broker.bootstrap(), pid, broker.ready_after())?;
             broker.terminate(STOP_LIMIT)?;
             run
         }
         Kind::Kafka => {
             let overrides = contender.overrides.iter().cloned().chain([partitions]).collect();
+            let started = Instant::now();
             let kafka = Kafka::start(&KafkaOptions {
                 dir: PathBuf::from(dir),
                 port: free_port_pair()?,
                 heap: "1g".into(),
                 overrides,
             })?;
-            under_load(client, load, &kafka.bootstrap(), kafka.pid())?
+            under_load(client, load, &kafka.bootstrap(), kafka.pid(), started.elapsed())?
         }
     };
     std::fs::remove_dir_all(dir).doing(dir.display())?;
     Ok(run)
 }
 
-fn under_load(client: &Path, load: &Load, bootstrap: &str, pid: u32) -> Result<Run> {
+fn under_load(client: &Path, load: &Load, bootstrap: &str, pid: u32, ready_after: Duration) -> Result<Run> {
+    let idle = usage(pid)?.resident_bytes;
     let mut before = 0.0;
     let measured = load.run(client, bootstrap, || {
         before = usage(pid)?.cpu_seconds;
@@ -115,40 +129,31 @@ fn under_load(client: &Path, load: &Load, bootstrap: &str, pid: u32) -> Result<R
         megabytes_per_second: gigabytes * 1e3 / measured.seconds,
         cpu_seconds_per_gigabyte: cpu / gigabytes,
         resident_megabytes: resident as f64 / 1e6,
+        idle_megabytes: idle as f64 / 1e6,
+        latency_ms: measured.latency_ms,
+        ready_ms: ready_after.as_secs_f64() * 1e3,
         client_cpu_seconds_per_gigabyte: measured.client_cpu_seconds / gigabytes,
+        client_version: measured.version,
     })
 }
 
-/// One subject and one baseline, one after the other.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Pair {
-    /// The broker that is judged.
-    pub subject: Run,
-    /// What it is held against.
-    pub baseline: Run,
-}
-
-/// The middle value, or the mean of the two middle ones; 0 of nothing.
-pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
-    let mut values: Vec<_> = values.into_iter().collect();
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match (values.get(middle), values.get(middle.wrapping_sub(1))) {
-        (Some(&high), Some(&low)) if values.len() % 2 == 0 => f64::midpoint(low, high),
-        (Some(&high), _) => high,
-        (None, _) => 0.0,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_median_is_in_the_middle() {
-        assert!((median([3.0, 1.0, 2.0]) - 2.0).abs() < 1e-12);
-        assert!((median([4.0, 1.0, 2.0, 3.0]) - 2.5).abs() < 1e-12);
-        assert!(median([]).abs() < 1e-12);
-        assert!((median([7.0]) - 7.0).abs() < 1e-12);
+/// Measures every contender once, in their order, or `backwards`: so that over the rounds none always runs on the warmer host. The
+/// runs come back in the order of the contenders.
+///
+/// # Errors
+/// As [`measure`].
+pub fn round(
+    contenders: &[Contender],
+    backwards: bool,
+    client: &Path,
+    load: &Load,
+    dir: &Path,
+) -> Result<Vec<Run>> {
+    let run = |contender: &Contender| measure(contender, client, load, dir);
+    if backwards {
+        let runs: Result<Vec<_>> = contenders.iter().rev().map(run).collect();
+        runs.map(|runs| runs.into_iter().rev().collect())
+    } else {
+        contenders.iter().map(run).collect()
     }
 }
