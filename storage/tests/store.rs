@@ -447,3 +447,43 @@ fn a_round_forgets_idle_producers_of_every_log_whatever_its_steps() {
         });
     }
 }
+
+#[test]
+fn what_a_crash_left_of_a_deleted_topic_is_not_read_as_a_new_topic_of_its_name() {
+    let executor = SimExecutor::new(6);
+    let handle = executor.handle();
+    let disk = SimDisk::new(&handle, SimDiskConfig::seeded(6));
+    executor.block_on(async {
+        let (store, _) = start(&handle, &disk).await;
+        let old = store
+            .open_log(log_id(1), "t", config(), NOW_MS)
+            .await
+            .expect("log");
+        append(&store, old, batch(1, 300, NOW_MS, PLAIN, 9), NOW_MS);
+        while store.offsets(old).expect("open").durable_end < Offset(1) {
+            handle.sleep(std::time::Duration::from_millis(1)).await;
+        }
+        store.close_log(old).await.expect("a clean stop");
+    });
+    drop(executor);
+    // The metadata forgot the topic, and the process ended before the directory was renamed; then the name came again.
+    let executor = SimExecutor::new(7);
+    let handle = executor.handle();
+    let disk = disk.restart(&handle);
+    executor.block_on(async {
+        let (store, _) = start(&handle, &disk).await;
+        let new = store
+            .open_log(log_id(2), "t", config(), NOW_MS)
+            .await
+            .expect("log");
+        assert_eq!(store.offsets(new).expect("open").log_end, Offset(0));
+        let aside = |path: &std::path::PathBuf| path.to_string_lossy().contains("-stray/");
+        let logs = disk.paths().into_iter().filter(aside);
+        assert!(
+            logs.into_iter()
+                .any(|path| path.extension().is_some_and(|end| end == "log")),
+            "the old records are kept: {:?}",
+            disk.paths()
+        );
+    });
+}

@@ -51,14 +51,19 @@ impl<D: Disk> Store<D> {
         let known = self.known.borrow_mut().remove(&id);
         let known = known.filter(|record| record.directory == name);
         let dir = self.dir.join(&name);
-        let (state, is_new) = match self.disk.list(&dir).await {
-            Ok(entries) => (
-                self.recover_log(&dir, id, &entries, config, known, now_ms)
-                    .await?,
-                false,
-            ),
-            Err(error) if error.is_not_found() => (self.create_log(&dir, id, config, now_ms).await?, true),
+        let entries = match self.disk.list(&dir).await {
+            Ok(entries) if self.set_stray_aside(&name, id, &entries).await? => None,
+            Ok(entries) => Some(entries),
+            Err(error) if error.is_not_found() => None,
             Err(error) => return Err(error.into()),
+        };
+        let is_new = entries.is_none();
+        let state = match entries {
+            Some(entries) => {
+                self.recover_log(&dir, id, &entries, config, known, now_ms)
+                    .await?
+            }
+            None => self.create_log(&dir, id, config, now_ms).await?,
         };
         let active = state.segments.back().map_or(Offset::ZERO, |active| active.base);
         let mut logs = self.logs.borrow_mut();
@@ -98,7 +103,7 @@ impl<D: Disk> Store<D> {
         Ok(state)
     }
 
-    async fn write_metadata(&self, dir: &Path, id: LogId) -> Result<(), DiskError> {
+    pub(crate) async fn write_metadata(&self, dir: &Path, id: LogId) -> Result<(), DiskError> {
         let text = partition_metadata::format(id.topic);
         write_plain(&self.disk, &dir.join(PARTITION_METADATA_FILE), text.as_bytes()).await
     }

@@ -9,6 +9,7 @@ pub(crate) mod log;
 pub mod record;
 pub(crate) mod redo;
 pub(crate) mod scan;
+mod stray;
 mod walk;
 
 pub use journals::{JournalRecovery, recover_journals};
