@@ -196,7 +196,13 @@ struct Effects<E: Env> {
 impl<E: Env> NodeEffects for Effects<E> {
     async fn publish(&mut self, image: &Arc<MetadataImage>, changes: &ImageChanges) {
         let (done, is_done) = flume::bounded(usize::from(self.broker.router.shards()));
-        let publication = self.publisher.next(image.clone(), changes, done);
+        let mut publication = self.publisher.next(image.clone(), changes, done);
+        let Some(mut deletions) = publication.deletions_first() else {
+            return self.hand_out(publication, is_done).await;
+        };
+        let (deleted, is_deleted) = flume::bounded(usize::from(self.broker.router.shards()));
+        deletions.done = deleted;
+        self.hand_out(deletions, is_deleted).await;
         self.hand_out(publication, is_done).await;
     }
 

@@ -30,6 +30,24 @@ pub struct Publication {
     pub done: flume::Sender<ShardId>,
 }
 
+impl Publication {
+    /// Takes the deletions out, into a publication to be carried out before this one, if there are both deletions and logs to
+    /// open: a topic that was deleted and one created with its name may be on different shards and use the same directory names.
+    pub fn deletions_first(&mut self) -> Option<Self> {
+        let is_deletion = |change: &LogChange| change.what == LogChangeKind::Delete;
+        let opens = |change: &LogChange| matches!(change.what, LogChangeKind::Open(_));
+        if !(self.changes.iter().any(is_deletion) && self.changes.iter().any(opens)) {
+            return None;
+        }
+        let (deletions, rest): (Vec<_>, Vec<_>) = self.changes.iter().cloned().partition(is_deletion);
+        self.changes = rest.into();
+        Some(Self {
+            changes: deletions.into(),
+            ..self.clone()
+        })
+    }
+}
+
 /// A partition of this node that came, went or changed.
 #[derive(Clone, Debug)]
 pub struct LogChange {
@@ -263,5 +281,43 @@ async fn carry_out<E: Env, L: LogsIo>(
 fn partition_settings(settings: &TopicSettings) -> PartitionSettings {
     PartitionSettings {
         min_insync_replicas: usize::try_from(settings.min_insync_replicas).unwrap_or(1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deletions_are_carried_out_before_logs_are_opened_under_their_names() {
+        let change = |topic: u8, what| LogChange {
+            log: LogId {
+                topic: TopicId([topic; 16]),
+                partition: 0,
+            },
+            topic: Arc::from("t"),
+            shard: ShardId(u16::from(topic)),
+            what,
+        };
+        let (done, _) = flume::bounded(1);
+        let publication = |changes: &[LogChange]| Publication {
+            image: Arc::new(MetadataImage::empty("c")),
+            placement: Arc::new(Placement::new(2)),
+            changes: changes.into(),
+            done: done.clone(),
+        };
+        let (delete, open) = (
+            change(0, LogChangeKind::Delete),
+            change(1, LogChangeKind::Open(LeaderEpoch(0))),
+        );
+        let mut both = publication(&[open.clone(), delete.clone()]);
+        let first = both.deletions_first().expect("a deletion and a new log");
+        let kinds =
+            |publication: &Publication| publication.changes.iter().map(|c| c.what).collect::<Vec<_>>();
+        assert_eq!(kinds(&first), [delete.what]);
+        assert_eq!(kinds(&both), [open.what]);
+        for alone in [delete, open] {
+            assert!(publication(&[alone]).deletions_first().is_none());
+        }
     }
 }
