@@ -28,6 +28,7 @@ use storage::notify::Notify;
 use storage::recovery::recover_journals;
 use storage::store::{Store, StoreOptions};
 
+use crate::api::fetch_sessions;
 use crate::config::settings::Settings;
 use crate::control::{self, Control, ControlSeed};
 use crate::exit::{Failure, Status};
@@ -201,6 +202,7 @@ pub fn start<E: Env, L: LogsIo>(
                 }
                 NodeMessage::AutoCreate(names) => commands.create_automatically(names),
                 NodeMessage::Command(command, reply) => commands.command(command, reply),
+                NodeMessage::Session(step) => fetch_sessions::serve(&stopping, step),
                 NodeMessage::Snapshot(reply) => {
                     reply.send(observe::shard::snapshot(&scraped, &scraped_owner, &scraped_logs));
                 }

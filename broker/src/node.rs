@@ -13,6 +13,7 @@ use shard::router::Router;
 use shard::runtime::port::PortReply;
 use storage::notify::Notify;
 
+use crate::api::fetch_sessions::SessionStep;
 use crate::api::init_producer_id::ProducerIds;
 use crate::config::settings::Settings;
 use crate::control::{CONTROLLER_SHARD, CommandReply};
@@ -30,6 +31,8 @@ pub enum NodeMessage {
     Command(ControllerCommand, CommandReply),
     /// To the controller's shard: create topics that clients named.
     AutoCreate(Vec<String>),
+    /// To the shard that holds a fetch session: a step of it, of a connection elsewhere.
+    Session(SessionStep),
     /// From the admin server: what the shard has counted.
     Snapshot(PortReply<ShardSnapshot>),
     /// From the admin server: whether the shard answers, and what it lacks.
@@ -72,16 +75,15 @@ impl<E: Env> Broker<E> {
         budget: Budget,
         view: View,
     ) -> Self {
-        let slots = settings
-            .fetch_session_slots
-            .div_ceil(usize::from(router.shards()));
+        let (shard, shards) = (router.shard(), router.shards());
+        let slots = settings.fetch_session_slots.div_ceil(usize::from(shards));
         Self {
             env,
             router,
             settings,
             budget,
             metrics: Rc::default(),
-            sessions: RefCell::new(FetchSessions::new(slots)),
+            sessions: RefCell::new(FetchSessions::new(shard, shards, slots)),
             producer_ids: ProducerIds::default(),
             codecs: RefCell::default(),
             view: RefCell::new(Rc::new(view)),

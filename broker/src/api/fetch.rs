@@ -25,6 +25,7 @@ use shard::message::{
 use shard::router::Asked;
 use storage::types::{LeaderEpoch, LogId, Offset, TopicId};
 
+use super::fetch_sessions::{self, EndedFetch};
 use super::leaders;
 use crate::request::RequestContext;
 use crate::view::{Home, TopicName, View};
@@ -52,25 +53,20 @@ struct Terms {
 pub async fn handle<E: Env>(context: &RequestContext<E>, request: FetchRequest) -> FetchResponse {
     let broker = &context.broker;
     let terms = terms(context, &request);
-    let begun = broker
-        .sessions
-        .borrow_mut()
-        .begin(session_request(request, &terms), broker.env.now());
+    let begun = fetch_sessions::begin(broker, session_request(request, &terms)).await;
     let plan = match begun {
         Ok(plan) => plan,
         Err(error) => return refuse(context, error),
     };
     let view = broker.view();
     let answers = read(context, &view, &plan, &terms).await;
-    let facts: Vec<AnswerFacts> = answers.iter().map(facts).collect();
-    let (session_id, listed) = broker.sessions.borrow_mut().finish(
-        &plan,
-        &facts,
-        terms.by_id,
-        terms.from_follower,
-        broker.env.random(),
-        broker.env.now(),
-    );
+    let ended = EndedFetch {
+        plan,
+        facts: answers.iter().map(facts).collect(),
+        by_id: terms.by_id,
+        from_follower: terms.from_follower,
+    };
+    let (plan, session_id, listed) = fetch_sessions::finish(broker, ended).await;
     let mut response = FetchResponse {
         session_id,
         ..Default::default()

@@ -10,6 +10,7 @@ pub mod describe_configs;
 pub mod describe_log_dirs;
 pub mod describe_topic_partitions;
 pub mod fetch;
+pub mod fetch_sessions;
 pub mod find_coordinator;
 pub mod init_producer_id;
 mod leaders;

@@ -7,5 +7,6 @@ mod bombs;
 mod cli;
 mod errors;
 mod lifecycle;
+mod sessions;
 mod stop;
 mod support;

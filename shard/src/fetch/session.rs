@@ -1,6 +1,5 @@
-//! Incremental fetch sessions (KIP-227, FE-20…25). A session lives on the shard of the connection that opened it; a
-//! client that comes back on another shard is told FETCH_SESSION_ID_NOT_FOUND and starts a new one, as after an
-//! eviction.
+//! Incremental fetch sessions (KIP-227, FE-20…25). A session lives on the shard of the connection that opened it, and its id
+//! says which that is ([`holder`]): a client that comes back on another shard goes on with it there.
 //!
 //! Cost: about 150 bytes for each partition of each session, at most `slots` sessions.
 
@@ -12,6 +11,7 @@ use hashbrown::HashMap;
 use storage::types::{Offset, TopicId};
 
 use crate::env::Instant;
+use crate::ids::ShardId;
 
 /// A session that was used within this time is not pushed out by another consumer's.
 pub const EVICTION_AGE: Duration = Duration::from_secs(120);
@@ -118,11 +118,28 @@ pub struct SessionRequest {
     pub forgotten: Vec<PartitionKey>,
 }
 
+impl SessionRequest {
+    /// Whether it names everything it wants, and closes the session it names, if any (FE-20, FE-23).
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.epoch == EPOCH_OPEN || self.epoch == EPOCH_CLOSE
+    }
+}
+
+/// The shard that holds the session of this id, on a node of so many.
+#[must_use]
+pub fn holder(id: i32, shards: u16) -> ShardId {
+    let shard = id.unsigned_abs() % u32::from(shards.max(1));
+    ShardId(u16::try_from(shard).expect("below a number of 16 bits"))
+}
+
 /// The fetch sessions of one shard.
 ///
 /// Commands: [`begin`](Self::begin) with a request, then [`finish`](Self::finish) with its answers.
 #[derive(Debug)]
 pub struct FetchSessions {
+    shard: ShardId,
+    shards: u16,
     slots: usize,
     sessions: BTreeMap<i32, Session>,
     evictions: u64,
@@ -153,10 +170,14 @@ const EPOCH_OPEN: i32 = 0;
 const EPOCH_CLOSE: i32 = -1;
 
 impl FetchSessions {
-    /// A cache of at most `slots` sessions (`max.incremental.fetch.session.cache.slots` over the shards).
+    /// The cache of `shard`, one of `shards`, for at most `slots` sessions (`max.incremental.fetch.session.cache.slots` over
+    /// the shards).
     #[must_use]
-    pub fn new(slots: usize) -> Self {
+    pub fn new(shard: ShardId, shards: u16, slots: usize) -> Self {
+        assert!(shard.0 < shards, "a shard is one of all");
         Self {
+            shard,
+            shards,
             slots,
             sessions: BTreeMap::new(),
             evictions: 0,
@@ -187,9 +208,14 @@ impl FetchSessions {
         self.evictions
     }
 
+    /// Closes a session, if it is open.
+    pub fn close(&mut self, id: i32) {
+        self.sessions.remove(&id);
+    }
+
     /// Takes a request in: which partitions to read, and how the session stands.
     pub fn begin(&mut self, request: SessionRequest, now: Instant) -> Result<Plan, SessionError> {
-        if request.epoch == EPOCH_OPEN || request.epoch == EPOCH_CLOSE {
+        if request.is_full() {
             self.sessions.remove(&request.id);
             let session = if request.epoch == EPOCH_OPEN {
                 SessionUse::Open
@@ -291,10 +317,13 @@ impl FetchSessions {
         }
     }
 
+    /// An unused id above 0 that leads to this shard.
     fn new_id(&self, random: u64) -> i32 {
-        let mut id = (random & 0x7fff_ffff) as i32;
-        while id == 0 || self.sessions.contains_key(&id) {
-            id = id.wrapping_add(1) & i32::MAX;
+        let (shard, step) = (i32::from(self.shard.0), i32::from(self.shards));
+        let start = (random & 0x7fff_ffff) as i32;
+        let mut id = (start - start % step).checked_add(shard).unwrap_or(shard);
+        while id <= 0 || self.sessions.contains_key(&id) {
+            id = id.checked_add(step).unwrap_or(shard);
         }
         id
     }
@@ -429,8 +458,27 @@ mod tests {
     }
 
     #[test]
+    fn every_id_leads_to_its_shard_and_is_used_once() {
+        for shards in [1, 2, 3, 64] {
+            for shard in (0..shards).map(ShardId) {
+                let mut sessions = FetchSessions::new(shard, shards, 100);
+                let mut ids = std::collections::BTreeSet::new();
+                for random in [0, 0, 1, 7, 7, 7, 1000, u64::MAX, u64::MAX, 1 << 31, 0x7fff_fffe] {
+                    let id = open(&mut sessions, 1, random, Instant(0));
+                    assert!(id > 0, "{id} of {random}");
+                    assert_eq!(holder(id, shards), shard);
+                    assert!(ids.insert(id), "{id} twice");
+                }
+            }
+        }
+        // What clients make up leads somewhere, too.
+        assert_eq!(holder(i32::MIN, 3).0, 2);
+        assert_eq!(holder(-1, 1).0, 0);
+    }
+
+    #[test]
     fn an_incremental_response_lists_only_what_changed() {
-        let mut sessions = FetchSessions::new(10);
+        let mut sessions = FetchSessions::new(ShardId(0), 1, 10);
         let id = open(&mut sessions, 3, 7, Instant(0));
         let plan = sessions
             .begin(request(id, 1, vec![]), Instant(1))
@@ -453,7 +501,7 @@ mod tests {
 
     #[test]
     fn a_partition_is_listed_again_when_its_error_goes_away() {
-        let mut sessions = FetchSessions::new(10);
+        let mut sessions = FetchSessions::new(ShardId(0), 1, 10);
         let id = open(&mut sessions, 1, 7, Instant(0));
         let plan = sessions.begin(request(id, 1, vec![]), Instant(0)).expect("next");
         let error = AnswerFacts {
@@ -475,7 +523,7 @@ mod tests {
 
     #[test]
     fn wrong_epochs_and_unknown_ids_are_refused_and_the_session_stays() {
-        let mut sessions = FetchSessions::new(10);
+        let mut sessions = FetchSessions::new(ShardId(0), 1, 10);
         let id = open(&mut sessions, 1, 7, Instant(0));
         assert_eq!(
             sessions.begin(request(id, 5, vec![]), Instant(0)),
@@ -495,7 +543,7 @@ mod tests {
 
     #[test]
     fn removing_the_last_partition_and_a_full_request_close_the_session() {
-        let mut sessions = FetchSessions::new(10);
+        let mut sessions = FetchSessions::new(ShardId(0), 1, 10);
         let id = open(&mut sessions, 1, 7, Instant(0));
         let forget = SessionRequest {
             forgotten: vec![key(0)],
@@ -519,7 +567,7 @@ mod tests {
 
     #[test]
     fn a_full_cache_grants_none_until_a_session_is_idle_or_smaller_and_aged() {
-        let mut sessions = FetchSessions::new(1);
+        let mut sessions = FetchSessions::new(ShardId(0), 1, 1);
         let aged = Instant(0).after(EVICTION_AGE).after(Duration::from_nanos(1));
         let first = open(&mut sessions, 2, 7, Instant(0));
         assert_ne!(first, 0);

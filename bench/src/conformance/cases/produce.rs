@@ -37,6 +37,7 @@ pub(super) const CASES: &[Case] = &[
         acks_none,
     ),
     Case::new("PR-10 acks=1 and acks=-1", acks_one),
+    Case::new("PR-11 nothing times out where no other replica is waited for", no_time),
     Case::new(
         "PR-13 the minimal in-sync set is at most the number of replicas",
         min_isr,
@@ -341,6 +342,23 @@ fn acks_one(d: &mut Dialogue<'_>) -> Result<()> {
         }
     }
     d.fetch("the last", &topic, 0, 7)?;
+    Ok(())
+}
+
+fn no_time(d: &mut Dialogue<'_>) -> Result<()> {
+    let topic = d.topic("a", 1, &[])?;
+    for acks in [1, -1] {
+        for timeout_ms in [1, 0, -1] {
+            for _ in 0..3 {
+                let bytes = d.batch(&["x"]);
+                let request = ProduceRequest {
+                    timeout_ms,
+                    ..produce_of(&topic, 0, Some(bytes), acks)
+                };
+                d.ask(&format!("acks={acks}, timeout_ms={timeout_ms}"), 9, &request)?;
+            }
+        }
+    }
     Ok(())
 }
 
