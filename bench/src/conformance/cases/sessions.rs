@@ -1,7 +1,7 @@
 //! Fetch sessions (KIP-227): FE-20 to FE-25.
 
 use protocol::messages::fetch::{FetchRequest, FetchRequestForgottenTopic};
-use protocol::{ErrorCode, Uuid};
+use protocol::Uuid;
 
 use super::super::Case;
 use super::super::dialogue::{Dialogue, Topic, fetch_of};
