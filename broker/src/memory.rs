@@ -12,6 +12,9 @@ const SHARD_BYTES_MIN: u64 = 64 << 20;
 /// Cached batches take at most this much of all shards together, bytes, so that an idle broker stays small.
 const CACHE_BYTES_MAX: u64 = 256 << 20;
 
+/// What is read ahead takes at most this much of all shards together, bytes.
+const READ_AHEAD_BYTES_MAX: u64 = 128 << 20;
+
 /// Segment files a shard keeps open at least: as many as one group commit may write.
 const SEGMENT_FILES_MIN: usize = 64;
 
@@ -25,6 +28,8 @@ pub struct ShardMemory {
     pub limits: BudgetLimits,
     /// The batch cache, bytes.
     pub cache_bytes: usize,
+    /// What is read from disk before it is asked for, bytes.
+    pub read_ahead_bytes: usize,
     /// Staged and unwritten batches, bytes each.
     pub write_bytes: usize,
 }
@@ -42,7 +47,8 @@ pub fn divide(
     let shard = (all / shards).max(SHARD_BYTES_MIN);
     let cache = (shard / 4).min(CACHE_BYTES_MAX / shards);
     let write = shard / 8;
-    let rest = shard.saturating_sub(cache + 2 * write);
+    let read_ahead = (shard / 16).min(READ_AHEAD_BYTES_MAX / shards);
+    let rest = shard.saturating_sub(cache + 2 * write + read_ahead);
     let largest = request_bytes_max as u64 + (1 << 20);
     let mut classes = [ClassLimits::default(); BUDGET_CLASSES];
     for class in [BudgetClass::Requests, BudgetClass::Responses] {
@@ -66,6 +72,7 @@ pub fn divide(
     ShardMemory {
         limits,
         cache_bytes: bytes(cache),
+        read_ahead_bytes: bytes(read_ahead),
         write_bytes: bytes(write),
     }
 }

@@ -24,6 +24,9 @@ const PRODUCERS_PER_TURN: usize = 1000;
 /// A deadline is met late by at most this.
 const DEADLINE_SLACK: Duration = Duration::from_millis(20);
 
+/// Tasks that read ahead; each has several reads under way.
+const READ_AHEAD_TASKS: usize = 2;
+
 /// What the tasks of a shard's owner share. Cheap to clone.
 pub struct OwnerDriver<E: Env, L: LogsIo, N: Send + 'static>(Rc<Inner<E, L, N>>);
 
@@ -72,6 +75,12 @@ impl<E: Env, L: LogsIo, N: Send + 'static> OwnerDriver<E, L, N> {
         self.0.env.spawn(async move { driver.watch_deadlines().await });
         let driver = self.clone();
         self.0.env.spawn(async move { driver.sync_in_time().await });
+        for _ in 0..READ_AHEAD_TASKS {
+            let logs = self.0.logs.clone();
+            self.0
+                .env
+                .spawn(async move { while logs.read_ahead().await.is_ok() {} });
+        }
         let logs = self.0.logs.clone();
         // Its failure is the committer's too, which reports it.
         self.0

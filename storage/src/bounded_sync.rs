@@ -68,12 +68,13 @@ impl<D: Disk> Store<D> {
         self.check_online()?;
         // Without an await from here on: what is written next is a matter of the next sync.
         self.unsynced.borrow_mut().covered(log.log_ref.slot);
-        let mut state = log.state.borrow_mut();
-        state.wants_rest = false;
-        state.protect_last_block();
-        let base = state.cursor.segment;
-        let exists = state.segment(base).is_some_and(|segment| segment.exists);
-        drop(state);
+        let (base, exists) = {
+            let mut state = log.state.borrow_mut();
+            state.wants_rest = false;
+            state.protect_last_block();
+            let base = state.cursor.segment;
+            (base, state.segment(base).is_some_and(|segment| segment.exists))
+        };
         if !exists {
             return Ok(None);
         }

@@ -26,6 +26,8 @@ pub struct StoreStats {
     pub cache_bytes_max: usize,
     /// Allocated in segments ahead of what is written, bytes.
     pub ahead_bytes: u64,
+    /// Bytes read ahead of sequential readers, or being read.
+    pub read_ahead_bytes: usize,
     /// Segment files that are open.
     pub open_segment_files: usize,
     /// Bytes acknowledged and not synced, of logs without syncs.
@@ -75,6 +77,7 @@ impl<D: Disk> Store<D> {
             cache_bytes: cache.charged_bytes(),
             cache_bytes_max: self.options.cache_bytes,
             ahead_bytes: self.headroom.ahead_bytes(),
+            read_ahead_bytes: self.ahead.borrow().bytes(),
             open_segment_files: self.files.borrow().len(),
             unsynced_bytes: self.unsynced.borrow().unsynced_bytes(),
             forced_syncs: self.forced_syncs.get(),

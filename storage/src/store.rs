@@ -18,6 +18,7 @@ use crate::layout::{DirMark, DirName};
 use crate::log::append::{AppendBatch, Appended};
 use crate::log::{Log, LogOffsets, LogRef, LogSize};
 use crate::notify::Notify;
+use crate::read_ahead::ReadAhead;
 use crate::recovery::record::{LogRecord, load_directory};
 use crate::segment::headroom::Headroom;
 use crate::segment::open_files::OpenFiles;
@@ -27,6 +28,7 @@ use crate::types::{LogId, Offset};
 
 pub use crate::commit::run::CommitOutcome;
 pub use crate::log::read::{ColdRead, ReadOutcome};
+pub use crate::read_ahead::ReadAheadLimits;
 
 /// Sizes and bounds of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +51,8 @@ pub struct StoreOptions {
     pub interval: IntervalBounds,
     /// Segment files that may be open while they are not used.
     pub open_files_max: usize,
+    /// Bounds of what is read ahead of sequential readers.
+    pub read_ahead: ReadAheadLimits,
     /// Stores that share the log directory, this one included.
     pub shards: u16,
 }
@@ -65,6 +69,7 @@ impl Default for StoreOptions {
             producers_max: crate::producer_state::PRODUCERS_MAX,
             interval: IntervalBounds::default(),
             open_files_max: 4096,
+            read_ahead: ReadAheadLimits::default(),
             shards: 1,
         }
     }
@@ -105,6 +110,10 @@ pub struct Store<D: Disk> {
     pub(crate) files: RefCell<OpenFiles>,
     /// What may be allocated ahead in them.
     pub(crate) headroom: Rc<Headroom>,
+    /// Sequential readers of what is on disk only.
+    pub(crate) ahead: RefCell<ReadAhead>,
+    /// Something is to be read ahead, or was.
+    pub(crate) ahead_moved: Notify,
     /// Logs whose last writes no sync covers.
     pub(crate) unsynced: RefCell<SyncSchedule>,
     /// Files synced because [`Self::unsynced`] said so.
@@ -176,6 +185,8 @@ impl<D: Disk> Store<D> {
             commit_totals: Cell::default(),
             files: RefCell::new(OpenFiles::new(options.open_files_max)),
             headroom: Rc::new(Headroom::new(options.shards)),
+            ahead: RefCell::new(ReadAhead::new(options.read_ahead)),
+            ahead_moved: Notify::default(),
             unsynced: RefCell::default(),
             forced_syncs: Cell::new(0),
             syncs_moved: Notify::default(),
@@ -288,6 +299,7 @@ impl<D: Disk> Store<D> {
         self.moved.notify();
         self.behind.notify();
         self.syncs_moved.notify();
+        self.ahead_moved.notify();
         error
     }
 }

@@ -191,6 +191,10 @@ impl LogsIo for SimLogs {
         self.inner.background().await
     }
 
+    async fn read_ahead(&self) -> Result<(), StorageError> {
+        self.inner.read_ahead().await
+    }
+
     async fn sync_due(&self, now: Instant) -> Result<Option<Instant>, StorageError> {
         self.inner.sync_due(now).await
     }

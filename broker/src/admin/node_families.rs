@@ -212,6 +212,10 @@ fn storage(text: &mut Exposition, requests: &Snapshot, shards: &[ShardSnapshot])
     by_shard(text, "penstock_staged_bytes", Kind::Gauge, help, shards, |s| {
         s.storage.staged_bytes as u64
     });
+    let help = "Bytes read from disk ahead of sequential readers.";
+    by_shard(text, "penstock_read_ahead_bytes", Kind::Gauge, help, shards, |s| {
+        s.storage.read_ahead_bytes as u64
+    });
     let help = "Segment files that are open.";
     by_shard(text, "penstock_open_segment_files", Kind::Gauge, help, shards, |s| {
         s.storage.open_segment_files as u64

@@ -10,7 +10,7 @@ use shard::runtime::executor::RuntimeEnv;
 use shard::runtime::mailbox::Mailbox;
 use shard::runtime::net::{Door, Net};
 use storage::disk::direct::DirectDisk;
-use storage::store::StoreOptions;
+use storage::store::{ReadAheadLimits, StoreOptions};
 
 use crate::assembly::{
     self, Gate, LastCall, open_store, serve_connections, start_controller, storage_failed,
@@ -75,6 +75,10 @@ async fn live(env: RuntimeEnv, input: ShardInput) -> Result<(), Failure> {
         unwritten_bytes_max: memory.write_bytes,
         interval: settings.interval,
         open_files_max: open_files,
+        read_ahead: ReadAheadLimits {
+            bytes_max: memory.read_ahead_bytes,
+            ..ReadAheadLimits::default()
+        },
         shards,
         ..StoreOptions::default()
     };

@@ -71,6 +71,8 @@ pub trait LogsIo: Logs + Clone + 'static {
     async fn commit(&self) -> Result<Vec<(Self::Log, Offset)>, StorageError>;
     /// Waits for background work (write-behind, journal files, files of deleted logs) and does a round of it.
     async fn background(&self) -> Result<(), StorageError>;
+    /// Waits until something is to be read ahead of sequential readers, and reads it.
+    async fn read_ahead(&self) -> Result<(), StorageError>;
     /// Syncs the logs that are acknowledged without a sync and are due; returns when the next is.
     async fn sync_due(&self, now: Instant) -> Result<Option<Instant>, StorageError>;
     /// Ends when [`Self::sync_due`] is to be asked again although its time has not come.

@@ -198,6 +198,10 @@ impl<D: Disk> LogsIo for StoreLogs<D> {
         self.0.housekeeping().await
     }
 
+    async fn read_ahead(&self) -> Result<(), StorageError> {
+        self.0.read_ahead().await
+    }
+
     async fn sync_due(&self, now: Instant) -> Result<Option<Instant>, StorageError> {
         let next_ms = self.0.sync_due(now.0 / NANOS_PER_MS).await?;
         Ok(next_ms.map(|at| Instant(at.saturating_mul(NANOS_PER_MS))))

@@ -279,7 +279,7 @@ impl DirectFile {
             .checked_add(len as u64)
             .filter(|end| i64::try_from(*end).is_ok_and(|end| end <= i64::MAX - BLOCK_BYTES as i64))
             .ok_or(io::ErrorKind::InvalidInput)?;
-        let mut out = BytesMut::new();
+        let mut out = BytesMut::with_capacity(len.min(IO_BYTES_MAX));
         let mut at = align_down(position);
         while at < end {
             let want = align_up(end - at).min(IO_BYTES_MAX as u64);

@@ -12,6 +12,7 @@ pub mod query;
 pub mod read;
 pub(crate) mod tail;
 pub mod timestamps;
+mod window;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

@@ -2,15 +2,19 @@
 //! (FE-6), never beyond the upper bound, within one segment (FE-7). A hole that compaction left at the end of a segment
 //! leads on to the next (BR-015).
 
+use std::rc::Rc;
+
 use bytes::Bytes;
 
 use protocol::record::BATCH_HEADER_BYTES;
 
-use super::batch::BatchHeader;
+use super::window::Window;
 use super::{Log, LogRef, LogState};
 use crate::batch_cache::{CacheRead, ReadEnd};
 use crate::disk::{Disk, DiskFile, IO_BYTES_MAX};
 use crate::error::{Damage, StorageError};
+use crate::notify::join_all;
+use crate::read_ahead::{Cover, Fetch};
 use crate::store::Store;
 use crate::types::Offset;
 
@@ -60,12 +64,16 @@ struct ColdPlace {
 }
 
 enum Found {
-    Batches(Vec<Bytes>),
+    /// Whole batches, and where what follows them begins: offset and byte position.
+    Batches(Vec<Bytes>, (Offset, u32)),
     /// The segment has no batch at or above the offset.
     Beyond,
     /// The next batch does not fit or reaches the bound.
     Nothing,
 }
+
+/// Extents read ahead side by side by one call of [`Store::read_ahead`].
+const FETCHES_MAX: usize = 8;
 
 impl<D: Disk> Store<D> {
     /// Whole batches from the one that holds `offset`, from memory; see [`ReadOutcome`].
@@ -130,9 +138,8 @@ impl<D: Disk> Store<D> {
                 return Ok(Vec::new());
             };
             if place.position < place.limit {
-                let file = self.segment_file(&log, place.segment).await?;
-                match find(&log, &place, &read, file.file()).await? {
-                    Found::Batches(batches) => return Ok(batches),
+                match self.find(&log, &place, &read).await? {
+                    Found::Batches(batches, _) => return Ok(batches),
                     Found::Nothing => return Ok(Vec::new()),
                     Found::Beyond => {}
                 }
@@ -153,6 +160,156 @@ impl<D: Disk> Store<D> {
                 ReadOutcome::Offline => return Err(StorageError::NoSuchLog),
             }
         }
+    }
+}
+
+impl<D: Disk> Store<D> {
+    /// Reads ahead for sequential readers, as many extents as there are to read now, side by side; waits for some first. To
+    /// be called in a loop by one or two tasks.
+    ///
+    /// # Errors
+    /// [`StorageError`] when the store is offline; the loop ends then. Failed reads are the readers' to report.
+    pub async fn read_ahead(&self) -> Result<(), StorageError> {
+        self.ahead_moved
+            .until(|| (self.ahead.borrow().has_wanted() || self.is_offline()).then_some(()))
+            .await;
+        self.check_online()?;
+        let fetches: Vec<Fetch> = {
+            let mut ahead = self.ahead.borrow_mut();
+            std::iter::from_fn(|| ahead.next_fetch())
+                .take(FETCHES_MAX)
+                .collect()
+        };
+        join_all(fetches.iter().map(|fetch| self.fetch(fetch))).await;
+        Ok(())
+    }
+
+    async fn fetch(&self, fetch: &Fetch) {
+        let log = self.logs.borrow().get(fetch.slot);
+        let bytes = match log {
+            Some(log) => match self.segment_file(&log, fetch.segment).await {
+                Ok(file) => file
+                    .file()
+                    .read_at(u64::from(fetch.position), fetch.bytes)
+                    .await
+                    .ok(),
+                Err(_) => None,
+            },
+            None => None,
+        };
+        self.ahead.borrow_mut().landed(fetch, bytes);
+        self.ahead_moved.notify();
+    }
+
+    /// Looks through the segment from the place on, as a reader that may have gone on from its last read.
+    async fn find(
+        &self,
+        log: &Rc<Log<D>>,
+        place: &ColdPlace,
+        read: &ColdRead,
+    ) -> Result<Found, StorageError> {
+        let (reader, resumed) = self
+            .ahead
+            .borrow_mut()
+            .begin(read.log.slot, place.segment, read.offset);
+        let position = resumed.unwrap_or(place.position);
+        let found = self.find_from(log, place, read, reader, position).await;
+        let next = match &found {
+            Ok(Found::Batches(_, next)) => Some(*next),
+            _ => None,
+        };
+        let mut ahead = self.ahead.borrow_mut();
+        let planned = next.is_some_and(|(_, position)| ahead.plan(reader, position, position, place.limit));
+        ahead.end(reader, next);
+        drop(ahead);
+        if planned {
+            self.ahead_moved.notify();
+        }
+        found
+    }
+
+    async fn find_from(
+        &self,
+        log: &Rc<Log<D>>,
+        place: &ColdPlace,
+        read: &ColdRead,
+        reader: u64,
+        mut position: u32,
+    ) -> Result<Found, StorageError> {
+        let usual = read.max_bytes.clamp(COLD_BYTES_MIN, IO_BYTES_MAX);
+        let (mut want, mut needed) = (usual, BATCH_HEADER_BYTES);
+        while position < place.limit {
+            let len = want.min((place.limit - position) as usize);
+            let window = self.window(log, place, reader, position, len, needed).await?;
+            let fault = match look(&window, read) {
+                Look::Found { from, to, end } => {
+                    let next = (end, position + to as u32);
+                    return Ok(Found::Batches(window.slice(from, to), next));
+                }
+                Look::Stop => return Ok(Found::Nothing),
+                Look::Skip(bytes) => {
+                    position = position.saturating_add(bytes);
+                    (want, needed) = (usual, BATCH_HEADER_BYTES);
+                    continue;
+                }
+                Look::Need { at, bytes } if at > 0 || window.len() < bytes as usize => {
+                    let had_asked = at == 0 && needed >= bytes as usize;
+                    position += at;
+                    (want, needed) = (usual.max(bytes as usize), bytes as usize);
+                    if u64::from(position) + u64::from(bytes) > u64::from(place.limit) {
+                        return Ok(Found::Beyond); // only partly on disk yet, so still in memory
+                    }
+                    if !had_asked {
+                        continue;
+                    }
+                    position // the file is shorter than it was
+                }
+                Look::Need { at, .. } | Look::Bad(at) => position + at,
+            };
+            return Err(bad_batch(log, place, fault).into());
+        }
+        Ok(Found::Beyond)
+    }
+
+    /// Up to `len` bytes at `position`: at least `needed` of what was read ahead, or read now.
+    async fn window(
+        &self,
+        log: &Rc<Log<D>>,
+        place: &ColdPlace,
+        reader: u64,
+        position: u32,
+        len: usize,
+        needed: usize,
+    ) -> Result<Window, StorageError> {
+        loop {
+            let cover = self
+                .ahead
+                .borrow_mut()
+                .cover(reader, position, len, needed.min(len));
+            match cover {
+                Cover::Here(pieces) => return Ok(Window::new(pieces)),
+                Cover::Coming => self.ahead_moved.next().await,
+                Cover::Absent => break,
+            }
+        }
+        let own = {
+            let mut ahead = self.ahead.borrow_mut();
+            let own = ahead.read_itself(reader, position, len);
+            if own.is_some() && ahead.plan(reader, position, position + len as u32, place.limit) {
+                self.ahead_moved.notify();
+            }
+            own
+        };
+        let read = async {
+            let file = self.segment_file(log, place.segment).await?;
+            read_window(file.file(), u64::from(position), len).await
+        };
+        let bytes = read.await;
+        if let Some(own) = own {
+            let kept = bytes.as_ref().ok().cloned();
+            self.ahead.borrow_mut().landed(&own, kept);
+        }
+        Ok(Window::new(vec![bytes?]))
     }
 }
 
@@ -192,49 +349,10 @@ impl<D: Disk> LogState<D> {
     }
 }
 
-/// Looks through the segment from the place on.
-async fn find<D: Disk, F: DiskFile>(
-    log: &Log<D>,
-    place: &ColdPlace,
-    read: &ColdRead,
-    file: &F,
-) -> Result<Found, StorageError> {
-    let usual = read.max_bytes.clamp(COLD_BYTES_MIN, IO_BYTES_MAX);
-    let mut position = place.position;
-    let mut want = usual;
-    while position < place.limit {
-        let len = want.min((place.limit - position) as usize);
-        let window = read_window(file, u64::from(position), len).await?;
-        let fault = match look(&window, read) {
-            Look::Found(range) => return Ok(Found::Batches(vec![window.slice(range)])),
-            Look::Stop => return Ok(Found::Nothing),
-            Look::Skip(bytes) => {
-                position = position.saturating_add(bytes);
-                want = usual;
-                continue;
-            }
-            Look::Need { at, bytes } if at > 0 || window.len() < bytes as usize => {
-                position += at;
-                want = usual.max(bytes as usize);
-                if u64::from(position) + u64::from(bytes) > u64::from(place.limit) {
-                    return Ok(Found::Beyond); // only partly on disk yet, so still in memory
-                }
-                if at > 0 || len < bytes as usize {
-                    continue;
-                }
-                position // the file is shorter than it was
-            }
-            Look::Need { at, .. } | Look::Bad(at) => position + at,
-        };
-        return Err(bad_batch(log, place, fault).into());
-    }
-    Ok(Found::Beyond)
-}
-
 /// What a window onto a segment, which starts with a batch, means for a read.
 enum Look {
-    /// These bytes are the answer.
-    Found(std::ops::Range<usize>),
+    /// The bytes from `from` to `to` are the answer; `end` is the offset behind them.
+    Found { from: usize, to: usize, end: Offset },
     /// The first batch at or above the offset does not fit or reaches the bound.
     Stop,
     /// So many bytes hold only batches below the offset.
@@ -245,16 +363,21 @@ enum Look {
     Bad(u32),
 }
 
-fn look(window: &Bytes, read: &ColdRead) -> Look {
+fn look(window: &Window, read: &ColdRead) -> Look {
     let mut at = 0;
     let mut start = None;
+    let mut end_offset = read.offset;
     loop {
-        let rest = window.get(at..).unwrap_or_default();
-        let Some(header) = BatchHeader::parse(rest) else {
+        let found = |from| Look::Found {
+            from,
+            to: at,
+            end: end_offset,
+        };
+        let Some(header) = window.header(at) else {
             return match start {
-                Some(from) => Look::Found(from..at),
+                Some(from) => found(from),
                 None if at >= window.len() => Look::Skip(at as u32),
-                None if rest.len() < BATCH_HEADER_BYTES => Look::Need {
+                None if window.len() - at < BATCH_HEADER_BYTES => Look::Need {
                     at: at as u32,
                     bytes: BATCH_HEADER_BYTES as u32,
                 },
@@ -265,16 +388,17 @@ fn look(window: &Bytes, read: &ColdRead) -> Look {
         if header.last_offset() >= read.offset {
             let fits = end - start.unwrap_or(at) <= read.max_bytes || (start.is_none() && read.at_least_one);
             if !fits || header.last_offset() >= read.upper_bound {
-                return start.map_or(Look::Stop, |from| Look::Found(from..at));
+                return start.map_or(Look::Stop, found);
             }
             if end > window.len() {
                 let need = Look::Need {
                     at: at as u32,
                     bytes: header.size,
                 };
-                return start.map_or(need, |from| Look::Found(from..at));
+                return start.map_or(need, found);
             }
             start.get_or_insert(at);
+            end_offset = header.last_offset().plus(1);
         }
         at = end;
     }
