@@ -54,7 +54,6 @@ impl<D: Disk> Store<D> {
             }
             if new_start > state.log_start {
                 state.log_start = new_start;
-                state.epochs_dirty |= state.epochs.truncate_from_start(new_start);
                 state.producers.on_log_start(new_start);
             }
             state.log_start
@@ -65,6 +64,11 @@ impl<D: Disk> Store<D> {
             offset: start,
         })
         .await?;
+        {
+            // Only now: the epochs may be written at any time, and a crash before may have left the start where it was.
+            let mut state = entry.state.borrow_mut();
+            state.epochs_dirty |= state.epochs.truncate_from_start(start);
+        }
         self.remove_segments_below_start(&entry).await?;
         Ok(start)
     }
