@@ -1,33 +1,34 @@
 //! Crash safety of the store on the simulated disk: a mixed workload is stopped at every mutation it makes, by power loss
 //! (unsynced writes lost, torn, reordered) and by kill -9, and started again. After each recovery every append that was
 //! reported durable is there once, in order, at its offset; nothing is there that was not sent; producer state and leader
-//! epochs agree with the log; and the store goes on from there into the next crash. A disk that lies about syncs must be
-//! found out, else the checks see nothing.
+//! epochs agree with the log; and the store goes on from there into the next crash. A bit flipped on the disk is not served
+//! as good. A disk that lies about syncs must be found out, else the checks see nothing.
 
 mod common;
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use common::{
-    Durable, Producer, ReadBatch, batch, commit_loop, content, dir, housekeeping_loop, log_id, read_log,
-};
+use common::{Durable, Producer, ReadBatch, batch, content, dir, housekeeping_loop, log_id, read_log};
 use futures_lite::future::or;
 use storage::commit::CommitLimits;
 use storage::disk::Disk;
 use storage::disk::sim::{SimDisk, SimDiskConfig};
+use storage::error::StorageError;
 use storage::journal::JournalOptions;
-use storage::log::LogRef;
 use storage::log::append::AppendBatch;
+use storage::log::batch::{BatchHeader, crc_matches};
 use storage::log::config::{Durability, LogConfig};
+use storage::log::{LogOffsets, LogRef};
 use storage::recovery::recover_journals;
 use storage::sim_executor::{SimExecutor, SimHandle};
 use storage::sim_rng::SimRng;
-use storage::store::{Store, StoreOptions};
+use storage::store::{ReadOutcome, Store, StoreOptions};
 use storage::types::{LeaderEpoch, Offset};
 
 const NOW_MS: i64 = 1_700_000_000_000;
@@ -46,6 +47,9 @@ struct Sent {
     start: Offset,
     /// Everything below was reported durable.
     durable: Offset,
+    /// Everything below was reported durable at least two journal commits ago, so that a journal commit on the disk says so:
+    /// damage behind it cannot be told from a torn tail.
+    durable_noted: Offset,
     /// Since the last recovery that was looked at.
     power_was_lost: bool,
     /// The newest epoch of all lives.
@@ -111,8 +115,11 @@ async fn life(handle: SimHandle, disk: SimDisk, model: Model, mut rng: SimRng, s
         logs.push(log);
     }
     let durable = Durable::default();
-    handle.spawn(commit_loop(Rc::clone(&store), Rc::clone(&durable)));
-    handle.spawn(commit_loop(Rc::clone(&store), Rc::clone(&durable)));
+    let history = History::default();
+    for _ in 0..2 {
+        let commits = commit_loop(Rc::clone(&store), Rc::clone(&durable), Rc::clone(&history));
+        handle.spawn(commits);
+    }
     handle.spawn(housekeeping_loop(Rc::clone(&store)));
     for round in 0..APPENDS {
         if rng.chance(40_000) {
@@ -124,13 +131,13 @@ async fn life(handle: SimHandle, disk: SimDisk, model: Model, mut rng: SimRng, s
         if rng.chance(300_000) {
             handle.sleep(Duration::from_micros(rng.between(1, 3000))).await;
         }
-        note_durable(&durable, &logs, &model);
+        note_durable(&durable, &history, &logs, &model);
     }
     for (number, log) in logs.iter().enumerate() {
         let end = store.offsets(*log).expect("open").log_end;
         while store.offsets(*log).expect("open").durable_end < end {
             handle.sleep(Duration::from_micros(200)).await;
-            note_durable(&durable, &logs, &model);
+            note_durable(&durable, &history, &logs, &model);
         }
         let start = store.offsets(*log).expect("open").log_start;
         let read = read_log(&store, *log, end, 20_000).await;
@@ -139,7 +146,7 @@ async fn life(handle: SimHandle, disk: SimDisk, model: Model, mut rng: SimRng, s
         let kept = sent.iter().filter(|batch| batch.1 >= start).count();
         assert_eq!(read.len(), kept, "read before any crash");
     }
-    note_durable(&durable, &logs, &model);
+    note_durable(&durable, &history, &logs, &model);
     if stop_cleanly {
         store.close().await.expect("clean stop");
     }
@@ -198,16 +205,182 @@ async fn delete_some(store: &Store<SimDisk>, log: LogRef, number: u8, rng: &mut 
     model.borrow_mut().get_mut(&number).expect("known").start = start;
 }
 
-fn note_durable(durable: &Durable, logs: &[LogRef], model: &Model) {
-    for (number, log) in logs.iter().enumerate() {
-        if let Some(end) = durable.borrow().get(log) {
-            model
-                .borrow_mut()
-                .get_mut(&(number as u8))
-                .expect("known")
-                .durable = *end;
+/// The durable ends after each of the last three journal commits.
+type History = Rc<RefCell<VecDeque<BTreeMap<LogRef, Offset>>>>;
+
+/// Runs commits until the store goes offline, noting what each reported.
+async fn commit_loop(store: Rc<Store<SimDisk>>, durable: Durable, history: History) {
+    while let Ok(outcome) = store.commit().await {
+        for (log, end) in outcome.moved {
+            let before = durable.borrow_mut().insert(log, end);
+            assert!(
+                before.is_none_or(|before| before < end),
+                "a durable end went back"
+            );
+        }
+        if outcome.syncs > 0 {
+            let mut history = history.borrow_mut();
+            history.push_back(durable.borrow().clone());
+            if history.len() > 3 {
+                history.pop_front();
+            }
         }
     }
+}
+
+fn note_durable(durable: &Durable, history: &History, logs: &[LogRef], model: &Model) {
+    let history = history.borrow();
+    let noted = history.front().filter(|_| history.len() == 3);
+    for (number, log) in logs.iter().enumerate() {
+        let mut model = model.borrow_mut();
+        let sent = model.get_mut(&(number as u8)).expect("known");
+        if let Some(end) = durable.borrow().get(log) {
+            sent.durable = *end;
+        }
+        if let Some(end) = noted.and_then(|noted| noted.get(log)) {
+            sent.durable_noted = *end;
+        }
+    }
+}
+
+/// What became of a flipped bit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Flip {
+    /// All was there: the journal wrote it anew, or nobody reads that byte.
+    Healed,
+    /// The log ends before it, where nothing promised more.
+    Cut,
+    /// The log was not opened, or the read failed, with a report.
+    Reported,
+    /// It was served, and the batch's checksum tells whoever reads it.
+    Told,
+}
+
+/// A life that only looks, after a bit in a segment of log `flipped` was flipped on the disk: what was flipped is not served
+/// as good, nothing is invented, and the other logs are as they should be.
+async fn look_at_flipped(disk: SimDisk, model: Model, flipped: u8) -> Flip {
+    recover_journals(&disk, dir(), |_, _| {}).await.expect("journals");
+    let store = Store::open(disk.clone(), dir(), 0, options())
+        .await
+        .expect("store");
+    let mut found = Flip::Healed;
+    for number in 0..LOGS {
+        let sent = model.borrow().get(&number).cloned().unwrap_or_default();
+        let name = format!("t{number}");
+        let open = async || {
+            store
+                .open_log(log_id(number), &name, config(number), NOW_MS)
+                .await
+        };
+        match open().await {
+            Ok(log) if number != flipped => {
+                check(&store, log, sent, number).await;
+            }
+            Ok(log) => found = check_flipped(&store, log, &sent, number).await,
+            Err(StorageError::Damage(_)) if number == flipped => {
+                assert!(
+                    matches!(open().await, Err(StorageError::Damage(_))),
+                    "reported again"
+                );
+                found = Flip::Reported;
+            }
+            Err(error) => panic!("log {number}: {error}"),
+        }
+    }
+    found
+}
+
+async fn check_flipped(store: &Store<SimDisk>, log: LogRef, sent: &Sent, number: u8) -> Flip {
+    let LogOffsets {
+        log_start, log_end, ..
+    } = store.offsets(log).expect("open");
+    let sent_end = sent.batches.last().map_or(Offset::ZERO, |batch| batch.1.plus(1));
+    assert!(
+        log_end <= sent_end.max(log_start),
+        "log {number}: more than was sent"
+    );
+    assert!(
+        log_end >= sent.durable_noted || number == WRITTEN,
+        "log {number}: lost without a report"
+    );
+    let mut at = log_start;
+    while at < log_end {
+        let pieces = match store.read(log, at, 30_000, log_end, true) {
+            ReadOutcome::Cached(pieces) => pieces,
+            ReadOutcome::Cold(cold) => match store.read_cold(cold).await {
+                Ok(pieces) => pieces,
+                Err(StorageError::Damage(_)) => return Flip::Reported,
+                Err(error) => panic!("log {number} at {at}: {error}"),
+            },
+            other => panic!("log {number} at {at}: {other:?}"),
+        };
+        let bytes = pieces.concat();
+        let mut rest = &bytes[..];
+        while !rest.is_empty() {
+            let header = BatchHeader::parse(rest).filter(|header| header.size as usize <= rest.len());
+            let Some(header) = header else { return Flip::Told };
+            let (one, behind) = rest.split_at(header.size as usize);
+            if !crc_matches(&header, one) {
+                return Flip::Told;
+            }
+            let (base, last) = (header.base_offset, header.last_offset());
+            let original = sent.batches.iter().find(|batch| batch.0 == base);
+            let original = original.unwrap_or_else(|| panic!("log {number}: a batch at {base}"));
+            assert_eq!(
+                (last, &content(one)),
+                (original.1, &original.2),
+                "log {number} at {base}"
+            );
+            at = last.plus(1);
+            rest = behind;
+        }
+        if bytes.is_empty() {
+            return Flip::Told; // the length was flipped: nothing that could be served
+        }
+    }
+    if log_end < sent_end {
+        Flip::Cut
+    } else {
+        Flip::Healed
+    }
+}
+
+/// Flips a bit somewhere in a segment. Returns its log; `None` when there is no segment with batches. A batch's offset and
+/// epoch are left alone: the format has no checksum over them, since brokers set them behind the producer's back.
+fn flip_somewhere(disk: &SimDisk, rng: &mut SimRng) -> Option<u8> {
+    let mut segments = Vec::new();
+    for path in disk.paths() {
+        let text = path.to_string_lossy().into_owned();
+        let number = text
+            .strip_prefix("/data/t")
+            .and_then(|rest| rest.get(..1)?.parse().ok());
+        if let Some(number) = number.filter(|_| text.ends_with(".log")) {
+            let bytes = disk.contents(&path).expect("a file");
+            if BatchHeader::parse(&bytes).is_some() {
+                segments.push((number, path, bytes));
+            }
+        }
+    }
+    if segments.is_empty() {
+        return None;
+    }
+    let (number, path, bytes) = segments.swap_remove(rng.index(segments.len()));
+    let mut position = rng.index(bytes.len());
+    let mut at = 0;
+    while let Some(header) = BatchHeader::parse(&bytes[at..]) {
+        let end = at + header.size as usize;
+        if (at..end.min(bytes.len())).contains(&position) && matches!(position - at, 0..8 | 12..16) {
+            position = at + 17;
+        }
+        if end >= bytes.len() {
+            break;
+        }
+        at = end;
+    }
+    let mask = 1 << rng.index(8);
+    disk.flip_bits(&path, position as u64, mask)
+        .expect("a file")
+        .then_some(number)
 }
 
 /// Compares a recovered log with what was sent, and forgets what the crash took.
@@ -254,6 +427,7 @@ async fn check(store: &Store<SimDisk>, log: LogRef, mut sent: Sent, number: u8) 
     if power_was_lost && found.is_empty() {
         // What was left of it is gone: the log goes on where it was to start.
         sent.durable = sent.durable.min(offsets.log_end);
+        sent.durable_noted = sent.durable_noted.min(offsets.log_end);
         return sent;
     }
     match sent.batches.last() {
@@ -295,6 +469,7 @@ async fn check(store: &Store<SimDisk>, log: LogRef, mut sent: Sent, number: u8) 
         }
     }
     sent.durable = sent.durable.min(offsets.log_end);
+    sent.durable_noted = sent.durable_noted.min(offsets.log_end);
     sent
 }
 
@@ -352,9 +527,9 @@ fn seeds(default: u64) -> std::ops::Range<u64> {
 }
 
 /// Runs `one` for each seed and names those that fail.
-fn for_each_seed(seeds: std::ops::Range<u64>, one: impl Fn(u64) + std::panic::RefUnwindSafe) {
+fn for_each_seed(seeds: std::ops::Range<u64>, one: impl Fn(u64)) {
     let failed: Vec<u64> = seeds
-        .filter(|seed| std::panic::catch_unwind(|| one(*seed)).is_err())
+        .filter(|seed| catch_unwind(AssertUnwindSafe(|| one(*seed))).is_err())
         .collect();
     assert!(failed.is_empty(), "run with PENSTOCK_CRASH_SEED: {failed:?}");
 }
@@ -386,13 +561,56 @@ fn crashes_in_recovery_and_in_the_life_after_lose_nothing_that_was_durable() {
 }
 
 #[test]
+fn a_flipped_bit_is_not_served_as_good_and_touches_no_other_log() {
+    let counts = RefCell::new(BTreeMap::new());
+    for_each_seed(seeds(1000), |seed| {
+        let mut rng = SimRng::new(seed, "flips");
+        let mut executor = SimExecutor::new(seed);
+        let disk = SimDisk::new(&executor.handle(), SimDiskConfig::seeded(seed));
+        let model = Model::default();
+        let end = [None, Some(End::Kill), Some(End::PowerLoss)][rng.index(3)];
+        if end.is_some() {
+            disk.crash_after(rng.between(60, 250));
+        }
+        let work = life(
+            executor.handle(),
+            disk.clone(),
+            Rc::clone(&model),
+            SimRng::new(seed, "workload"),
+            true,
+        );
+        executor.block_on(or(or(work, disk.crashed()), too_long(executor.handle())));
+        drop(executor);
+        executor = SimExecutor::new(seed * 1000);
+        for sent in model.borrow_mut().values_mut() {
+            sent.power_was_lost |= end == Some(End::PowerLoss);
+        }
+        let disk = match end {
+            Some(End::PowerLoss) => disk.restart(&executor.handle()),
+            _ => disk.restart_after_kill(&executor.handle()),
+        };
+        let Some(flipped) = flip_somewhere(&disk, &mut rng) else {
+            return;
+        };
+        let look = async {
+            let found = look_at_flipped(disk.clone(), model, flipped).await;
+            *counts.borrow_mut().entry(found).or_insert(0) += 1;
+        };
+        executor.block_on(or(look, too_long(executor.handle())));
+    });
+    for found in [Flip::Healed, Flip::Cut, Flip::Reported, Flip::Told] {
+        assert!(counts.borrow().contains_key(&found), "{:?}", counts.borrow());
+    }
+}
+
+#[test]
 fn a_disk_that_lies_about_syncs_is_found_out() {
     let loses = |seed, lie_about_sync| {
         let config = SimDiskConfig {
             lie_about_sync,
             ..SimDiskConfig::seeded(seed)
         };
-        std::panic::catch_unwind(|| run(seed, config, &[(60 + seed, End::PowerLoss)], false)).is_err()
+        catch_unwind(|| run(seed, config, &[(60 + seed, End::PowerLoss)], false)).is_err()
     };
     let honest = (1..40).filter(|seed| loses(*seed, false)).count();
     let lying = (1..40).filter(|seed| loses(*seed, true)).count();

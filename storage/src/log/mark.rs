@@ -90,6 +90,7 @@ impl<D: Disk> LogState<D> {
                 .map(|entry| (entry.epoch.0, entry.start_offset.0))
                 .collect(),
             place,
+            damage: None,
         }
     }
 

@@ -179,6 +179,7 @@ async fn add_kafka_checkpoints<D: Disk>(
             durable_end: points.get(name).map_or(0, |offset| offset.0),
             epochs: Vec::new(),
             place: None,
+            damage: None,
         };
         logs.insert(directory, record);
     }

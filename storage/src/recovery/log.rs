@@ -48,7 +48,8 @@ impl<D: Disk> Store<D> {
         if self.logs.borrow().is_open(id) {
             return Err(StorageError::Offline(Rc::from(format!("{name} is open already"))));
         }
-        let known = self.known.borrow_mut().remove(&id);
+        // It stays known until the log is open: a second try must not know less.
+        let known = self.known.borrow().get(&id).cloned();
         let known = known.filter(|record| record.directory == name);
         let dir = self.dir.join(&name);
         let entries = match self.disk.list(&dir).await {
@@ -57,6 +58,10 @@ impl<D: Disk> Store<D> {
             Err(error) if error.is_not_found() => None,
             Err(error) => return Err(error.into()),
         };
+        let damage = known.as_ref().and_then(|record| record.damage.as_ref());
+        if let Some(damage) = damage.filter(|_| entries.is_some()) {
+            return Err(damage.report(&dir).into());
+        }
         let is_new = entries.is_none();
         let state = match entries {
             Some(entries) => {
@@ -65,6 +70,7 @@ impl<D: Disk> Store<D> {
             }
             None => self.create_log(&dir, id, config, now_ms).await?,
         };
+        self.known.borrow_mut().remove(&id);
         let active = state.segments.back().map_or(Offset::ZERO, |active| active.base);
         let mut logs = self.logs.borrow_mut();
         let log_ref = LogRef {

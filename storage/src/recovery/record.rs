@@ -13,7 +13,7 @@ use rkyv::{Archive, Deserialize, Serialize};
 
 use crate::checkpoint::envelope::{self, Checkpoint};
 use crate::disk::Disk;
-use crate::error::StorageError;
+use crate::error::{Damage, StorageError};
 use crate::layout::{checkpoint_dir, parse_journal_dir};
 use crate::segment::time_index::TimestampOffset;
 use crate::types::{LogId, Offset, TopicId};
@@ -46,6 +46,25 @@ pub struct LogRecord {
     pub epochs: Vec<(i32, i64)>,
     /// Where a scan may start.
     pub place: Option<PlaceRecord>,
+    /// The journal could not be applied to it: the log stays closed.
+    pub damage: Option<DamageRecord>,
+}
+
+/// A [`Damage`] that outlasts the start that found it.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct DamageRecord {
+    /// The file, within the log's directory.
+    pub file: String,
+    /// Byte position in it.
+    pub position: u64,
+    /// The first offset concerned, −1 when unknown.
+    pub first_offset: i64,
+    /// One past the last offset concerned, −1 when unknown.
+    pub end_offset: i64,
+    /// What should be there.
+    pub expected: String,
+    /// What was there.
+    pub found: String,
 }
 
 /// A batch boundary with everything before it in the segments and synced.
@@ -83,6 +102,32 @@ impl LogRecord {
         LogId {
             topic: TopicId(self.topic),
             partition: self.partition,
+        }
+    }
+}
+
+impl DamageRecord {
+    pub(crate) fn new(damage: &Damage) -> Self {
+        let file = damage.path.file_name().unwrap_or_default();
+        Self {
+            file: file.to_string_lossy().into_owned(),
+            position: damage.position,
+            first_offset: damage.first_offset.0,
+            end_offset: damage.end_offset.0,
+            expected: damage.expected.clone(),
+            found: damage.found.clone(),
+        }
+    }
+
+    /// The report, for the log in `dir`.
+    pub(crate) fn report(&self, dir: &Path) -> Damage {
+        Damage {
+            path: dir.join(&self.file),
+            position: self.position,
+            first_offset: Offset(self.first_offset),
+            end_offset: Offset(self.end_offset),
+            expected: self.expected.clone(),
+            found: self.found.clone(),
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use super::record::LogRecord;
+use super::record::{DamageRecord, LogRecord};
 use crate::commit::buffers::Chunks;
 use crate::disk::{Disk, DiskFile, OpenMode, align_down, align_up};
 use crate::error::{Damage, StorageError};
@@ -49,6 +49,8 @@ struct LogRedo {
     /// The last segment that was not there although frames go on in its middle: it was deleted after them, so the log
     /// must start above it.
     skipped: Option<Offset>,
+    /// What was durable is not as its frames say. The log is left as it is; the others go on.
+    damage: Option<Box<Damage>>,
 }
 
 impl<'a, D: Disk> Redo<'a, D> {
@@ -89,30 +91,9 @@ impl<'a, D: Disk> Redo<'a, D> {
         }
         log.is_loose |= header.is_loose;
         let before = log.collected.len();
-        match header.kind {
-            FrameKind::Append => {
-                if log.starts_anew(header)? {
-                    self.written_bytes += log.write(self.disk).await?;
-                }
-                log.collect(header, frame.payload);
-            }
-            FrameKind::Extent => {
-                log.starts_anew(header)?;
-                self.written_bytes += log.write(self.disk).await?;
-                log.extent(self.disk, header, frame.payload, durable).await?;
-            }
-            FrameKind::Truncate => {
-                self.written_bytes += log.write(self.disk).await?;
-                log.end = Some((header.segment, header.position));
-                log.end_offset = header.base_offset;
-                log.is_truncated = true;
-                log.cut_files(self.disk).await?;
-            }
-            FrameKind::Start => log.log_start = log.log_start.max(Some(header.base_offset)),
-            FrameKind::Open | FrameKind::Epoch | FrameKind::Retire => {}
-        }
-        let after = log.collected.len();
-        self.collected_bytes = self.collected_bytes + after - before;
+        let applied = log.apply(self.disk, frame, durable).await;
+        self.written_bytes += log.unless_damaged(applied)?;
+        self.collected_bytes = self.collected_bytes + log.collected.len() - before;
         if self.collected_bytes > COLLECTED_BYTES_MAX {
             self.write_all().await?;
         }
@@ -125,13 +106,19 @@ impl<'a, D: Disk> Redo<'a, D> {
         records: &mut BTreeMap<String, LogRecord>,
     ) -> Result<u64, StorageError> {
         self.write_all().await?;
-        for log in self.logs.values() {
+        for log in self.logs.values_mut() {
             let record = records
                 .entry(log.name.clone())
                 .or_insert_with(|| log.new_record());
+            if record.id() != log.id {
+                *record = log.new_record(); // the topic was deleted and created anew
+            }
             log.update(record);
-            log.check_skipped(record)?;
-            if !log.is_loose {
+            let checked = log.check_skipped(record).map(|()| 0);
+            log.unless_damaged(checked)?;
+            if let Some(damage) = &log.damage {
+                record.damage = Some(DamageRecord::new(damage));
+            } else if !log.is_loose {
                 log.cut_files(self.disk).await?;
             }
         }
@@ -168,6 +155,7 @@ impl<'a, D: Disk> Redo<'a, D> {
                 is_truncated: false,
                 is_loose: false,
                 skipped: None,
+                damage: None,
             },
         );
         Ok(())
@@ -175,7 +163,8 @@ impl<'a, D: Disk> Redo<'a, D> {
 
     async fn write_all(&mut self) -> Result<(), StorageError> {
         for log in self.logs.values_mut() {
-            self.written_bytes += log.write(self.disk).await?;
+            let written = log.write(self.disk).await;
+            self.written_bytes += log.unless_damaged(written)?;
         }
         self.collected_bytes = 0;
         Ok(())
@@ -191,6 +180,60 @@ impl<'a, D: Disk> Redo<'a, D> {
 }
 
 impl LogRedo {
+    /// Applies a frame that is not the one that names the log. Returns the bytes written.
+    async fn apply<D: Disk>(
+        &mut self,
+        disk: &D,
+        frame: &Frame<'_>,
+        durable: bool,
+    ) -> Result<u64, StorageError> {
+        let header = &frame.header;
+        match header.kind {
+            FrameKind::Append => {
+                let written = if self.starts_anew(header)? {
+                    self.write(disk).await?
+                } else {
+                    0
+                };
+                self.collect(header, frame.payload);
+                Ok(written)
+            }
+            FrameKind::Extent => {
+                self.starts_anew(header)?;
+                let written = self.write(disk).await?;
+                self.extent(disk, header, frame.payload, durable).await?;
+                Ok(written)
+            }
+            FrameKind::Truncate => {
+                let written = self.write(disk).await?;
+                self.end = Some((header.segment, header.position));
+                self.end_offset = header.base_offset;
+                self.is_truncated = true;
+                self.cut_files(disk).await?;
+                Ok(written)
+            }
+            FrameKind::Start => {
+                self.log_start = self.log_start.max(Some(header.base_offset));
+                Ok(0)
+            }
+            FrameKind::Open | FrameKind::Epoch | FrameKind::Retire => Ok(0),
+        }
+    }
+
+    /// Takes damage to itself, so that other logs can go on; 0 then.
+    fn unless_damaged(&mut self, result: Result<u64, StorageError>) -> Result<u64, StorageError> {
+        match result {
+            Err(StorageError::Damage(damage)) => {
+                tracing::error!(log = self.name, %damage, "the journal cannot be applied");
+                self.is_cut = true;
+                self.collected.clear();
+                self.damage.get_or_insert(damage);
+                Ok(0)
+            }
+            result => result,
+        }
+    }
+
     const fn new_record(&self) -> LogRecord {
         LogRecord {
             topic: self.id.topic.0,
@@ -200,6 +243,7 @@ impl LogRedo {
             durable_end: 0,
             epochs: Vec::new(),
             place: None,
+            damage: None,
         }
     }
 
@@ -508,7 +552,11 @@ mod tests {
                 redo.apply(&frame(FrameKind::Start, start, start, 0, &[]), true)
                     .await?;
             }
-            redo.finish(&mut BTreeMap::new()).await?;
+            let mut records = BTreeMap::new();
+            redo.finish(&mut records).await?;
+            if let Some(damage) = records.get("t-0").and_then(|record| record.damage.as_ref()) {
+                return Err(damage.report(dir).into());
+            }
             let names = disk.list(dir).await?;
             Ok(names.into_iter().map(|entry| entry.name).collect())
         })
