@@ -360,6 +360,7 @@ fn deleted_records_and_deleted_logs_are_gone_and_stay_gone() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines)] // one story, told in order
 fn a_round_forgets_idle_producers_of_every_log_whatever_its_steps() {
     for step in [1, 3, 7, 1000] {
         let executor = SimExecutor::new(8);
