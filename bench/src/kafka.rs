@@ -8,6 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::error::{Doing, Result, failed};
+use crate::process::free_port_pair;
 
 /// One running Kafka broker; stopped when dropped.
 #[derive(Debug)]
@@ -28,6 +29,26 @@ pub struct KafkaOptions {
     pub heap: String,
     /// Further lines of `server.properties`.
     pub overrides: Vec<String>,
+}
+
+impl KafkaOptions {
+    /// A broker below `dir` on free ports with this heap (as the JVM takes it); each of `overrides` is a `key=value`.
+    ///
+    /// # Errors
+    /// No port is free.
+    pub fn new(dir: &Path, heap: &str, overrides: &[&str]) -> Result<Self> {
+        Ok(Self {
+            dir: dir.to_path_buf(),
+            port: free_port_pair()?,
+            heap: heap.to_owned(),
+            overrides: overrides.iter().map(|&one| one.to_owned()).collect(),
+        })
+    }
+
+    /// `HOST:PORT` for clients.
+    pub fn bootstrap(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
 }
 
 impl Kafka {

@@ -13,3 +13,4 @@ pub mod process;
 pub mod resources;
 pub mod roundtrip;
 pub mod sim;
+pub mod target;

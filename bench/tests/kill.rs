@@ -3,8 +3,9 @@
 #![allow(clippy::print_stdout)] // the report is what the test is for
 
 use bench::clients::{report_skip, require_all};
-use bench::kill::{Kind, Report, Scenario, Target, run};
+use bench::kill::{Report, Scenario, run};
 use bench::process::Profile;
+use bench::target::{Kind, Target};
 
 /// Kills of each scenario.
 const KILLS: u32 = 10;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bench::clients::{librdkafka_python, report_skip, require_all};
 use bench::kafka::{Kafka, KafkaOptions};
-use bench::process::{Broker, Profile, free_port_pair};
+use bench::process::{Broker, Profile};
 
 const TOPIC: &str = "taken-over";
 /// Partitions of the records in `clients/common/records.py`.
@@ -67,12 +67,7 @@ fn logs(dir: &Path) -> Vec<(String, Vec<u8>)> {
 
 /// Apache Kafka's partition directories, and what a client reads of them there.
 fn written_by_kafka(python: &Path, dir: &Path) -> (PathBuf, String) {
-    let options = KafkaOptions {
-        dir: dir.to_path_buf(),
-        port: free_port_pair().expect("two free ports"),
-        heap: "512m".into(),
-        overrides: vec![SEGMENT_BYTES.into()],
-    };
+    let options = KafkaOptions::new(dir, "512m", &[SEGMENT_BYTES]).expect("two free ports");
     let kafka = Kafka::start(&options).expect("Kafka starts");
     let bootstrap = kafka.bootstrap();
     drive(python, &["create", &bootstrap, TOPIC]);

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use bench::error::{Error, Result};
 use bench::hostile::{Trial, expected, markdown, run};
 use bench::kafka::{Kafka, KafkaOptions};
-use bench::process::{Broker, Profile, free_port_pair};
+use bench::process::{Broker, Profile};
 use clap::Parser;
 
 /// Frames, headers, batches and crowds that no client should send.
@@ -37,15 +37,9 @@ fn main() -> ExitCode {
 #[allow(clippy::print_stdout, reason = "a command-line program")]
 fn try_out(arguments: &Arguments) -> Result<()> {
     let recorded = expected(include_str!("../../hostile/expected.txt"))?;
+    let overrides: Vec<_> = arguments.overrides.iter().map(String::as_str).collect();
     if arguments.kafka {
-        let overrides = arguments.overrides.clone();
-        let options = KafkaOptions {
-            dir: arguments.dir.clone(),
-            port: free_port_pair()?,
-            heap: "2g".into(),
-            overrides,
-        };
-        let kafka = Kafka::start(&options)?;
+        let kafka = Kafka::start(&KafkaOptions::new(&arguments.dir, "2g", &overrides)?)?;
         let trial = run(&kafka.bootstrap(), kafka.pid())?;
         for row in &trial.rows {
             println!("{} | {}", row.input, row.did);
@@ -53,7 +47,6 @@ fn try_out(arguments: &Arguments) -> Result<()> {
         print!("{}", markdown(&recorded, &trial, "Apache Kafka now"));
         return Ok(());
     }
-    let overrides: Vec<_> = arguments.overrides.iter().map(String::as_str).collect();
     let mut broker = Broker::new(Profile::Release, &arguments.dir, &overrides)?;
     broker.start(None)?;
     let pid = broker

@@ -4,8 +4,9 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use bench::kill::{Kind, Report, Scenario, Target, run};
+use bench::kill::{Report, Scenario, run};
 use bench::process::Profile;
+use bench::target::{Kind, Target};
 use clap::Parser;
 
 /// VerifiableProducer and a librdkafka producer write 20,000 records a second each while the broker is killed again and again.

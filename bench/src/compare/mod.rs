@@ -9,12 +9,12 @@ pub use client::{Load, Measured, build_client};
 pub use host::describe as describe_host;
 pub use table::markdown;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::error::{Doing, Error, Result};
 use crate::kafka::{Kafka, KafkaOptions};
-use crate::process::{Broker, Profile, free_port_pair};
+use crate::process::{Broker, Profile};
 use crate::resources::usage;
 
 /// Work that a broker does after the last answer (writing behind, flushing) counts as long as this.
@@ -81,14 +81,14 @@ pub fn measure(contender: &Contender, client: &Path, load: &Load, dir: &Path) ->
         std::fs::remove_dir_all(dir).doing(dir.display())?;
     }
     let partitions = format!("num.partitions={}", load.partitions);
+    let overrides: Vec<_> = contender
+        .overrides
+        .iter()
+        .map(String::as_str)
+        .chain([partitions.as_str()])
+        .collect();
     let run = match contender.kind {
         Kind::Penstock => {
-            let overrides: Vec<_> = contender
-                .overrides
-                .iter()
-                .map(String::as_str)
-                .chain([partitions.as_str()])
-                .collect();
             let mut broker = Broker::new(Profile::Release, dir, &overrides)?;
             broker.start(None)?;
             let pid = broker
@@ -99,14 +99,8 @@ pub fn measure(contender: &Contender, client: &Path, load: &Load, dir: &Path) ->
             run
         }
         Kind::Kafka => {
-            let overrides = contender.overrides.iter().cloned().chain([partitions]).collect();
             let started = Instant::now();
-            let kafka = Kafka::start(&KafkaOptions {
-                dir: PathBuf::from(dir),
-                port: free_port_pair()?,
-                heap: "1g".into(),
-                overrides,
-            })?;
+            let kafka = Kafka::start(&KafkaOptions::new(dir, "1g", &overrides)?)?;
             under_load(client, load, &kafka.bootstrap(), kafka.pid(), started.elapsed())?
         }
     };

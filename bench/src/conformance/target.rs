@@ -1,12 +1,11 @@
 //! The broker that cases talk to: ours or Apache Kafka, started with the settings of a [`Setup`], or one that runs already.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Mutex;
-use std::time::Duration;
 
 use crate::error::{Result, failed};
-use crate::kafka::{Kafka, KafkaOptions};
-use crate::process::{Broker, Profile, free_port_pair};
+use crate::process::Profile;
+use crate::target::{Kind, Target as Process};
 
 /// Settings that several cases share. The two brokers get the same.
 #[derive(Debug)]
@@ -44,18 +43,12 @@ pub enum Who {
     Address(String),
 }
 
-#[derive(Debug)]
-enum Process {
-    Kafka(KafkaOptions, Option<Kafka>),
-    Penstock(Broker),
-    Other,
-}
-
 /// A running broker.
 #[derive(Debug)]
 pub struct Target {
     address: String,
-    process: Mutex<Process>,
+    /// None when it is not ours to restart.
+    process: Mutex<Option<Process>>,
 }
 
 impl Target {
@@ -66,38 +59,26 @@ impl Target {
     pub fn start(who: &Who, setup: &Setup, dir: &Path) -> Result<Self> {
         let dir = dir.join(setup.name);
         match who {
-            Who::Kafka => Self::kafka(setup, dir),
-            Who::Penstock => Self::penstock(setup, &dir),
+            Who::Kafka => Self::own(Kind::Kafka, &dir, setup.overrides),
+            Who::Penstock => {
+                // Kafka's node has the number 1.
+                let overrides: Vec<_> = ["node.id=1"].iter().chain(setup.overrides).copied().collect();
+                Self::own(Kind::Penstock(Profile::Dev), &dir, &overrides)
+            }
             Who::Address(address) if setup.overrides.is_empty() && !setup.restarts => Ok(Self {
                 address: address.clone(),
-                process: Mutex::new(Process::Other),
+                process: Mutex::new(None),
             }),
             Who::Address(_) => failed("a broker that runs already has its own settings"),
         }
     }
 
-    fn kafka(setup: &Setup, dir: PathBuf) -> Result<Self> {
-        let options = KafkaOptions {
-            dir,
-            port: free_port_pair()?,
-            heap: "512m".to_owned(),
-            overrides: setup.overrides.iter().map(|&one| one.to_owned()).collect(),
-        };
-        let kafka = Kafka::start(&options)?;
+    fn own(kind: Kind, dir: &Path, overrides: &[&str]) -> Result<Self> {
+        let mut process = Process::new(kind, dir, overrides)?;
+        process.start(None)?;
         Ok(Self {
-            address: kafka.bootstrap(),
-            process: Mutex::new(Process::Kafka(options, Some(kafka))),
-        })
-    }
-
-    fn penstock(setup: &Setup, dir: &Path) -> Result<Self> {
-        // Kafka's node has the number 1.
-        let overrides: Vec<_> = ["node.id=1"].iter().chain(setup.overrides).copied().collect();
-        let mut broker = Broker::new(Profile::Dev, dir, &overrides)?;
-        broker.start(None)?;
-        Ok(Self {
-            address: broker.bootstrap(),
-            process: Mutex::new(Process::Penstock(broker)),
+            address: process.bootstrap(),
+            process: Mutex::new(Some(process)),
         })
     }
 
@@ -111,7 +92,7 @@ impl Target {
     /// # Errors
     /// It does not come back.
     pub fn kill_and_start(&self) -> Result<()> {
-        self.again(|broker| broker.kill())
+        self.again(Process::kill)
     }
 
     /// Stops the broker in order, and starts it again on its data.
@@ -119,25 +100,15 @@ impl Target {
     /// # Errors
     /// It does not stop or does not come back.
     pub fn stop_and_start(&self) -> Result<()> {
-        self.again(|broker| broker.terminate(Duration::from_secs(30)).map(|_| ()))
+        self.again(Process::terminate)
     }
 
-    fn again(&self, end: impl FnOnce(&mut Broker) -> Result<()>) -> Result<()> {
+    fn again(&self, end: impl FnOnce(&mut Process) -> Result<()>) -> Result<()> {
         let mut process = self.process.lock().expect("a case panicked while restarting");
-        match &mut *process {
-            Process::Kafka(options, kafka) => {
-                // Dropping it stops it in order; our own kind of end matters for our broker only.
-                if let Some(running) = kafka.take() {
-                    running.kill()?;
-                }
-                *kafka = Some(Kafka::start(options)?);
-                Ok(())
-            }
-            Process::Penstock(broker) => {
-                end(broker)?;
-                broker.start(None)
-            }
-            Process::Other => failed("this broker is not ours to restart"),
-        }
+        let Some(process) = &mut *process else {
+            return failed("this broker is not ours to restart");
+        };
+        end(process)?;
+        process.start(None)
     }
 }

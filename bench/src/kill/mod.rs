@@ -3,7 +3,6 @@
 
 mod check;
 mod producers;
-mod target;
 
 use std::path::Path;
 use std::process::Stdio;
@@ -11,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use crate::clients::librdkafka_python;
 use crate::error::{Doing, Error, Result, failed};
+use crate::target::Target;
 
 pub use check::{Acknowledged, Found, Verdict, check};
-pub use target::{Kind, Target};
 
 use producers::{Producer, Told, driver};
 

@@ -1,15 +1,19 @@
-//! The broker that is killed: ours, or Apache Kafka to try the test itself.
+//! A broker that is killed, stopped and started again: ours, or Apache Kafka to try a test itself.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::time::Duration;
 
 use crate::error::Result;
 use crate::kafka::{Kafka, KafkaOptions};
-use crate::process::{Broker, Profile, free_port_pair};
+use crate::process::{Broker, Profile};
 
 /// Metric that counts batches answered from producer state instead of being appended again.
 const DUPLICATES_METRIC: &str = "penstock_produce_duplicates_total";
 
-/// Which broker to kill.
+/// How long our broker may take for a graceful stop, unoptimised and on a busy host.
+const STOP_LIMIT: Duration = Duration::from_secs(30);
+
+/// Which broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Penstock, built so.
@@ -35,16 +39,7 @@ impl Target {
     pub fn new(kind: Kind, dir: &Path, overrides: &[&str]) -> Result<Self> {
         match kind {
             Kind::Penstock(profile) => Ok(Self::Penstock(Box::new(Broker::new(profile, dir, overrides)?))),
-            Kind::Kafka => {
-                let overrides = overrides.iter().map(|&one| one.to_owned()).collect();
-                let options = KafkaOptions {
-                    dir: PathBuf::from(dir),
-                    port: free_port_pair()?,
-                    heap: "512m".into(),
-                    overrides,
-                };
-                Ok(Self::Kafka(options, None))
-            }
+            Kind::Kafka => Ok(Self::Kafka(KafkaOptions::new(dir, "512m", overrides)?, None)),
         }
     }
 
@@ -73,11 +68,25 @@ impl Target {
         }
     }
 
+    /// Stops it in order.
+    ///
+    /// # Errors
+    /// It does not run, or does not end in time.
+    pub fn terminate(&mut self) -> Result<()> {
+        match self {
+            Self::Penstock(broker) => broker.terminate(STOP_LIMIT).map(|_| ()),
+            Self::Kafka(_, running) => {
+                drop(running.take()); // this stops it in order
+                Ok(())
+            }
+        }
+    }
+
     /// `HOST:PORT` for clients.
     pub fn bootstrap(&self) -> String {
         match self {
             Self::Penstock(broker) => broker.bootstrap(),
-            Self::Kafka(options, _) => format!("127.0.0.1:{}", options.port),
+            Self::Kafka(options, _) => options.bootstrap(),
         }
     }
 
