@@ -1,7 +1,7 @@
 //! Hostile input against a broker of ours: the answers that Apache Kafka gave, or the ones that we decided on; bounded memory; and a
 //! well-behaved client that notices nothing.
 
-use bench::hostile::{expected, markdown, run};
+use bench::hostile::{expected, judge, markdown, run};
 use bench::process::{Broker, Profile};
 
 /// What the memory of the broker may grow by at most, in MB: 10,000 connections take most of it, about 57 KB each.
@@ -18,16 +18,7 @@ fn hostile_input_gets_the_answers_of_kafka() {
     let trial = run(&broker.bootstrap(), pid)
         .unwrap_or_else(|error| panic!("the broker is gone: {error}\n{}", broker.last_words()));
     println!("{}", markdown(&recorded, &trial, "Penstock"));
-    let mut wrong = Vec::new();
-    for row in &trial.rows {
-        match recorded.iter().find(|line| line.input == row.input) {
-            None => wrong.push(format!("{}: not recorded", row.input)),
-            Some(line) if !line.allows(&row.did) => {
-                wrong.push(format!("{}: {}, Kafka: {}", row.input, row.did, line.kafka))
-            }
-            Some(_) => {}
-        }
-    }
+    let wrong = judge(&recorded, &trial);
     assert!(
         wrong.is_empty(),
         "{} answers differ:\n{}\n{}",

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use bench::error::{Error, Result};
-use bench::hostile::{Trial, expected, markdown, run};
+use bench::hostile::{expected, judge, markdown, run};
 use bench::kafka::{Kafka, KafkaOptions};
 use bench::process::{Broker, Profile};
 use clap::Parser;
@@ -54,21 +54,7 @@ fn try_out(arguments: &Arguments) -> Result<()> {
         .ok_or_else(|| Error::Failed("the broker ended".into()))?;
     let trial = run(&broker.bootstrap(), pid)?;
     print!("{}", markdown(&recorded, &trial, "Penstock"));
-    judge(&recorded, &trial)
-}
-
-fn judge(recorded: &[bench::hostile::Expected], trial: &Trial) -> Result<()> {
-    let differs = |row: &&bench::hostile::Row| {
-        !recorded
-            .iter()
-            .any(|line| line.input == row.input && line.allows(&row.did))
-    };
-    let wrong: Vec<_> = trial
-        .rows
-        .iter()
-        .filter(differs)
-        .map(|row| format!("{}: {}", row.input, row.did))
-        .collect();
+    let wrong = judge(&recorded, &trial);
     if wrong.is_empty() && trial.seen.failures == 0 {
         return Ok(());
     }

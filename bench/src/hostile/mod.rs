@@ -9,7 +9,7 @@ mod table;
 mod wire;
 mod witness;
 
-pub use table::{Expected, expected, markdown};
+pub use table::{Expected, expected, judge, markdown};
 pub use witness::Seen;
 
 use crate::error::Result;

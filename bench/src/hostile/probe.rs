@@ -95,7 +95,8 @@ pub(super) fn read_frame(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
     Ok(payload)
 }
 
-fn verdict(payload: &[u8], answer: Answer) -> String {
+/// What an answer says in a word: `ok`, an error code, or `nonsense`.
+pub(super) fn verdict(payload: &[u8], answer: Answer) -> String {
     let code = match answer {
         Answer::Any => Some(0),
         Answer::ApiVersions => i16_at(payload, 4),

@@ -52,6 +52,21 @@ impl Expected {
     }
 }
 
+/// A line for each answer that is neither Kafka's nor one that we decided on.
+pub fn judge(recorded: &[Expected], trial: &Trial) -> Vec<String> {
+    let wrong = trial.rows.iter().filter_map(|row| {
+        let line = recorded.iter().find(|line| line.input == row.input);
+        match line {
+            None => Some(format!("{}: {}, not recorded", row.input, row.did)),
+            Some(line) if !line.allows(&row.did) => {
+                Some(format!("{}: {}, Kafka: {}", row.input, row.did, line.kafka))
+            }
+            Some(_) => None,
+        }
+    });
+    wrong.collect()
+}
+
 /// The Markdown table input, Kafka, ours; inputs that are not recorded have an empty cell.
 pub fn markdown(recorded: &[Expected], trial: &Trial, name: &str) -> String {
     let mut out = format!("| input | Apache Kafka 4.3.1 | {name} | RSS, MB |\n| --- | --- | --- | ---: |\n");

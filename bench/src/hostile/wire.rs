@@ -1,5 +1,7 @@
 //! Bytes of the Kafka protocol written by hand, so that they can be wrong where they should be: frames, headers, record batches.
 
+use protocol::record::{Attributes, BATCH_HEADER_BYTES, BATCH_LENGTH_OVERHEAD_BYTES, BatchHeader};
+
 /// API keys used here.
 pub(super) mod api {
     pub(crate) const PRODUCE: i16 = 0;
@@ -13,8 +15,6 @@ pub(super) mod api {
 pub(super) const TOPIC: &str = "hostile";
 /// Correlation id of every request.
 const CORRELATION: i32 = 7;
-/// Bytes of a batch before its length counts: base offset and the length itself.
-const BATCH_PREFIX_BYTES: usize = 12;
 /// Where the CRC begins to cover a batch of magic 2.
 const CRC_FROM: usize = 21;
 
@@ -208,26 +208,30 @@ impl Batch {
     }
 
     pub(super) fn bytes(&self) -> Vec<u8> {
-        let covered = Bytes::default()
-            .i16(self.attributes)
-            .i32(self.last_offset_delta)
-            .i64(self.base_timestamp)
-            .i64(self.max_timestamp)
-            .i64(self.producer_id)
-            .i16(self.producer_epoch)
-            .i32(self.base_sequence)
-            .i32(self.count)
-            .raw(&self.records)
-            .0;
-        let true_length = i32::try_from(CRC_FROM - BATCH_PREFIX_BYTES + covered.len())
-            .expect("our batches are below 2 GiB");
-        let crc = self.crc.unwrap_or_else(|| crc32c::crc32c(&covered));
-        let head = Bytes::default()
-            .i64(self.base_offset)
-            .i32(self.length.unwrap_or(true_length))
-            .i32(-1)
-            .i8(self.magic);
-        head.raw(&crc.to_be_bytes()).raw(&covered).0
+        let true_length = BATCH_HEADER_BYTES - BATCH_LENGTH_OVERHEAD_BYTES + self.records.len();
+        let header = BatchHeader {
+            base_offset: self.base_offset,
+            batch_length: self
+                .length
+                .unwrap_or_else(|| i32::try_from(true_length).expect("our batches are below 2 GiB")),
+            leader_epoch: -1,
+            magic: self.magic,
+            crc: self.crc.unwrap_or(0),
+            attributes: Attributes(self.attributes),
+            last_offset_delta: self.last_offset_delta,
+            base_timestamp: self.base_timestamp,
+            max_timestamp: self.max_timestamp,
+            producer_id: self.producer_id,
+            producer_epoch: self.producer_epoch,
+            base_sequence: self.base_sequence,
+            record_count: self.count,
+        };
+        let mut bytes = Bytes::default().raw(&header.encode()).raw(&self.records).0;
+        if self.crc.is_none() {
+            let crc = crc32c::crc32c(&bytes[CRC_FROM..]).to_be_bytes();
+            bytes[CRC_FROM - crc.len()..CRC_FROM].copy_from_slice(&crc);
+        }
+        bytes
     }
 }
 
@@ -253,7 +257,7 @@ mod tests {
         let batch = Batch::of(b"hello").bytes();
         let length = i32::from_be_bytes(batch[8..12].try_into().expect("four bytes"));
         assert_eq!(
-            usize::try_from(length).expect("positive") + BATCH_PREFIX_BYTES,
+            usize::try_from(length).expect("positive") + BATCH_LENGTH_OVERHEAD_BYTES,
             batch.len()
         );
         let crc = u32::from_be_bytes(batch[17..21].try_into().expect("four bytes"));

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::probe::{connect, read_frame};
+use super::probe::{Answer, connect, read_frame, verdict};
 use super::wire::{Batch, create_by_metadata, fetch, produce};
 use crate::error::{Error, Result};
 
@@ -15,8 +15,6 @@ use crate::error::{Error, Result};
 const TOPIC: &str = "witness";
 /// Between two rounds.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Where the error code of the one partition lies in an answer to Produce 8: behind the correlation id, two counts, the name, the index.
-const PRODUCE_ERROR_AT: usize = 4 + 4 + 2 + TOPIC.len() + 4 + 4;
 
 /// What the witness saw.
 #[derive(Clone, Debug, Default)]
@@ -85,8 +83,9 @@ fn round(bootstrap: &str, connection: &mut Option<TcpStream>) -> std::result::Re
         read_frame(stream).map_err(|error| format!("waiting for the answer: {error}"))
     };
     let produced = ask(&produce(TOPIC, &Batch::of(b"still here").bytes()))?;
-    if produced.get(PRODUCE_ERROR_AT..PRODUCE_ERROR_AT + 2) != Some(&[0, 0]) {
-        return Err(format!("produce answered {produced:?}"));
+    let said = verdict(&produced, Answer::Produce);
+    if said != "ok" {
+        return Err(format!("produce answered {said}"));
     }
     let fetched = ask(&fetch(TOPIC, 1000))?;
     if fetched.windows(10).any(|window| window == b"still here") {
@@ -107,10 +106,9 @@ pub(super) fn ready(bootstrap: &str, topic: &str) -> Result<()> {
         let produced = created
             .and_then(|_| stream.write_all(&produce(topic, &Batch::of(b"still here").bytes())))
             .and_then(|()| read_frame(&mut stream));
-        let error_at = 4 + 4 + 2 + topic.len() + 4 + 4;
-        match produced {
-            Ok(answer) if answer.get(error_at..error_at + 2) == Some(&[0, 0]) => return Ok(()),
-            Ok(answer) => last = format!("produce answered {answer:?}"),
+        match produced.map(|answer| verdict(&answer, Answer::Produce)) {
+            Ok(said) if said == "ok" => return Ok(()),
+            Ok(said) => last = format!("produce answered {said}"),
             Err(error) => last = error.to_string(),
         }
         std::thread::sleep(Duration::from_millis(100));
