@@ -29,15 +29,7 @@ struct Arguments {
     trace: bool,
     /// Plant a bug.
     #[arg(long, value_enum)]
-    canary: Option<Planted>,
-}
-
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum Planted {
-    LyingSync,
-    EarlyAcknowledgement,
-    ForgottenProducers,
-    SwappedAnswers,
+    canary: Option<Canary>,
 }
 
 fn range(text: &str) -> Result<(u64, u64), String> {
@@ -58,12 +50,7 @@ fn main() -> ExitCode {
         .minutes
         .map(|minutes| Instant::now() + Duration::from_secs_f64(minutes * 60.0));
     let options = Options {
-        canary: arguments.canary.map(|planted| match planted {
-            Planted::LyingSync => Canary::LyingSync,
-            Planted::EarlyAcknowledgement => Canary::EarlyAcknowledgement,
-            Planted::ForgottenProducers => Canary::ForgottenProducers,
-            Planted::SwappedAnswers => Canary::SwappedAnswers,
-        }),
+        canary: arguments.canary,
         verbose: arguments.trace,
     };
     let mut sums = Sums::default();

@@ -31,6 +31,13 @@ pub enum Verdict {
     Unrecorded,
 }
 
+impl Verdict {
+    /// Whether it is as it should be.
+    pub const fn is_well(self) -> bool {
+        matches!(self, Self::Equal | Self::Differs(_))
+    }
+}
+
 impl Golden {
     /// Reads all files of a folder; none if it does not exist.
     ///

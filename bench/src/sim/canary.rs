@@ -24,7 +24,7 @@ use storage::store::ColdRead;
 use storage::types::{LeaderEpoch, LogId, Offset, ProducerId};
 
 /// A planted bug.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Canary {
     /// The disk says that it has synced and has not.
     LyingSync,
