@@ -1,7 +1,7 @@
 //! Apache Kafka 4.3.1 beside us: starts and stops one broker through the script `bench/kafka/kafka`, and runs Kafka's own tools.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -122,6 +122,21 @@ pub fn tool(class: &str) -> Command {
     command.arg("run").arg(class);
     command.env("JAVA_OPTS", "-Xmx512m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC");
     command
+}
+
+/// Why Apache Kafka and its tools cannot run on this host, if so. The jars are fetched from Maven on first use.
+pub fn missing() -> Option<&'static str> {
+    let works = |command: &mut Command| {
+        let quiet = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        quiet.status().is_ok_and(|status| status.success())
+    };
+    if !works(Command::new("java").arg("-version")) {
+        return Some("java is missing");
+    }
+    (!works(Command::new(script()).arg("jars"))).then_some("Maven is missing or could not fetch Kafka's jars")
 }
 
 fn script() -> PathBuf {

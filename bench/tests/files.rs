@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bench::clients::{report_skip, require_all};
-use bench::kafka::tool;
+use bench::kafka::{self, tool};
 use bench::process::{Broker, Profile};
 use bench::roundtrip::{CODECS, kcat_installed, make_text, round_trip};
 
@@ -86,9 +86,10 @@ fn records(dump: &str, topic: &str) -> u64 {
 
 #[test]
 fn dump_log_segments_reads_our_files() {
-    if !kcat_installed() {
-        assert!(!require_all(), "kcat is missing");
-        report_skip("dump_log_segments_reads_our_files", "kcat is missing");
+    let missing = kafka::missing().or_else(|| (!kcat_installed()).then_some("kcat is missing"));
+    if let Some(missing) = missing {
+        assert!(!require_all(), "{missing}");
+        report_skip("dump_log_segments_reads_our_files", missing);
         return;
     }
     let dir = tempfile::tempdir().expect("a temporary folder");

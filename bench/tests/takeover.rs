@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use bench::clients::{librdkafka_python, report_skip, require_all};
-use bench::kafka::{Kafka, KafkaOptions};
+use bench::kafka::{self, Kafka, KafkaOptions};
 use bench::process::{Broker, Profile};
 
 const TOPIC: &str = "taken-over";
@@ -80,9 +80,12 @@ fn written_by_kafka(python: &Path, dir: &Path) -> (PathBuf, String) {
 #[test]
 fn a_partition_directory_of_apache_kafka_is_read_and_continued() {
     let test = "a_partition_directory_of_apache_kafka_is_read_and_continued";
-    let Some(python) = librdkafka_python().expect("the client can be set up") else {
-        assert!(!require_all(), "python3 is missing");
-        report_skip(test, "python3 is missing");
+    let python = librdkafka_python().expect("the client can be set up");
+    let missing = kafka::missing().or_else(|| python.is_none().then_some("python3 is missing"));
+    let (Some(python), None) = (python, missing) else {
+        let missing = missing.unwrap_or_default();
+        assert!(!require_all(), "{missing}");
+        report_skip(test, missing);
         return;
     };
     let dir = tempfile::tempdir().expect("a temporary folder");
