@@ -293,6 +293,22 @@ impl<D: Disk> Store<D> {
     /// A write or sync failed: the store takes nothing more. The first reason stays.
     pub(crate) fn fail(&self, error: DiskError) -> StorageError {
         let error = StorageError::from(error);
+        self.take_offline(&error);
+        error
+    }
+
+    /// As [`Self::fail`], for an error that a step of a larger operation gave: nothing happens when only a look at the disk
+    /// failed, or nothing of the disk's did.
+    pub(crate) fn failed<T>(&self, result: Result<T, StorageError>) -> Result<T, StorageError> {
+        result.inspect_err(|error| match error {
+            StorageError::Disk(cause) if cause.is_of_change() && !self.is_offline() => {
+                self.take_offline(error)
+            }
+            _ => {}
+        })
+    }
+
+    fn take_offline(&self, error: &StorageError) {
         tracing::error!(dir = %self.dir.display(), shard = self.shard, %error, "log directory goes offline");
         self.offline.borrow_mut().get_or_insert_with(|| error.reason());
         self.staged.notify();
@@ -300,7 +316,6 @@ impl<D: Disk> Store<D> {
         self.behind.notify();
         self.syncs_moved.notify();
         self.ahead_moved.notify();
-        error
     }
 }
 

@@ -88,6 +88,8 @@ impl<D: Disk> Store<D> {
     /// [`StorageError`] when the store is or goes offline; the loop ends then.
     pub async fn commit(&self) -> Result<CommitOutcome, StorageError> {
         self.staged().await;
+        // Also when it was the background work that failed: nobody else tells of it.
+        self.check_online()?;
         self.plan_lock().await;
         // With a journal file in reserve, planning cannot be interrupted: what is taken is encoded at once.
         let ready = self.make_journal_room().await;

@@ -144,6 +144,13 @@ impl DiskError {
         self.source.kind() == io::ErrorKind::NotFound
     }
 
+    /// Whether it was a change that failed, or the sync of one: what the disk holds is not known then.
+    #[must_use]
+    pub fn is_of_change(&self) -> bool {
+        const LOOKS: [&str; 5] = ["open", "list", "read", "size query", "space query"];
+        !LOOKS.contains(&self.operation)
+    }
+
     /// Whether the disk is full (or a quota or file-size limit was met).
     #[must_use]
     pub fn is_full(&self) -> bool {

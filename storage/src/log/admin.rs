@@ -19,13 +19,22 @@ impl<D: Disk> Store<D> {
     pub fn set_config(&self, log: LogRef, config: LogConfig) {
         let Some(entry) = self.log(log) else { return };
         let mut state = entry.state.borrow_mut();
-        if config.durability != Durability::Fsync {
-            state.is_unsynced = true;
-        }
+        let becomes_unsynced = config.durability != Durability::Fsync && !state.is_unsynced;
+        state.is_unsynced |= becomes_unsynced;
         let must_sync = state.is_unsynced && config.durability == Durability::Fsync;
         state.config = config;
         let bounds = self.sync_bounds(&state);
+        let offset = state.log_start;
         drop(state);
+        if becomes_unsynced {
+            // From here on batches may be in the segment alone. The replay must know before the first of them counts, or it
+            // cuts the segment where the frames of the synced class end; any frame tells it, and this one says nothing new.
+            self.stage_control(ControlFrame {
+                slot: log.slot,
+                kind: FrameKind::Start,
+                offset,
+            });
+        }
         if self.unsynced.borrow_mut().rebound(log.slot, bounds) {
             self.syncs_moved.notify();
         }
@@ -120,8 +129,10 @@ impl<D: Disk> Store<D> {
             |name| name.marked(&self.unique(&entry), DirMark::Delete),
         );
         let doomed = self.dir.join(name);
-        self.disk.rename(&entry.dir, &doomed).await?;
-        self.disk.sync_dir(&self.dir).await?;
+        let renamed = self.disk.rename(&entry.dir, &doomed).await;
+        renamed.map_err(|error| self.fail(error))?;
+        let synced = self.disk.sync_dir(&self.dir).await;
+        synced.map_err(|error| self.fail(error))?;
         self.doomed.borrow_mut().push_back(doomed);
         self.behind.notify();
         Ok(())
@@ -138,7 +149,7 @@ impl<D: Disk> Store<D> {
         let next: Option<PathBuf> = self.doomed.borrow_mut().pop_front();
         let Some(doomed) = next else { return Ok(false) };
         match self.disk.remove_dir_all(&doomed).await {
-            Err(error) if !error.is_not_found() => Err(error.into()),
+            Err(error) if !error.is_not_found() => Err(self.fail(error)),
             _ => Ok(true),
         }
     }
@@ -189,14 +200,20 @@ impl<D: Disk> Store<D> {
     /// Puts a frame into the next commit and waits until that is durable.
     pub(crate) async fn commit_control(&self, frame: ControlFrame) -> Result<(), StorageError> {
         self.check_online()?;
-        let number = self.controls_staged.get() + 1;
-        self.controls_staged.set(number);
-        self.controls.borrow_mut().push_back(frame);
-        self.staged.notify();
+        let number = self.stage_control(frame);
         self.moved
             .until(|| (self.controls_durable.get() >= number || self.is_offline()).then_some(()))
             .await;
         self.check_online()
+    }
+
+    /// Puts a frame into the next commit. Returns its number.
+    fn stage_control(&self, frame: ControlFrame) -> u64 {
+        let number = self.controls_staged.get() + 1;
+        self.controls_staged.set(number);
+        self.controls.borrow_mut().push_back(frame);
+        self.staged.notify();
+        number
     }
 
     /// Takes segments that lie wholly below the log start off the log and removes their files, oldest first.
@@ -218,7 +235,7 @@ impl<D: Disk> Store<D> {
             for extension in ["index", "timeindex", "txnindex", "snapshot", "log"] {
                 let path = super::segment_path(&log.dir, base, extension);
                 match self.disk.remove_file(&path).await {
-                    Err(error) if !error.is_not_found() => return Err(error.into()),
+                    Err(error) if !error.is_not_found() => return Err(self.fail(error)),
                     _ => {}
                 }
             }

@@ -52,24 +52,8 @@ impl<D: Disk> Store<D> {
         let known = self.known.borrow().get(&id).cloned();
         let known = known.filter(|record| record.directory == name);
         let dir = self.dir.join(&name);
-        let entries = match self.disk.list(&dir).await {
-            Ok(entries) if self.set_stray_aside(&name, id, &entries).await? => None,
-            Ok(entries) => Some(entries),
-            Err(error) if error.is_not_found() => None,
-            Err(error) => return Err(error.into()),
-        };
-        let damage = known.as_ref().and_then(|record| record.damage.as_ref());
-        if let Some(damage) = damage.filter(|_| entries.is_some()) {
-            return Err(damage.report(&dir).into());
-        }
-        let is_new = entries.is_none();
-        let state = match entries {
-            Some(entries) => {
-                self.recover_log(&dir, id, &entries, config, known, now_ms)
-                    .await?
-            }
-            None => self.create_log(&dir, id, config, now_ms).await?,
-        };
+        let opened = self.open_state(&name, &dir, id, config, known, now_ms).await;
+        let (state, is_new) = self.failed(opened)?;
         self.known.borrow_mut().remove(&id);
         let active = state.segments.back().map_or(Offset::ZERO, |active| active.base);
         let mut logs = self.logs.borrow_mut();
@@ -91,6 +75,35 @@ impl<D: Disk> Store<D> {
             self.name_later(log_ref.slot);
         }
         Ok(log_ref)
+    }
+
+    /// The log as its directory has it, or as a new one. Returns whether it is new.
+    async fn open_state(
+        &self,
+        name: &str,
+        dir: &Path,
+        id: LogId,
+        config: LogConfig,
+        known: Option<LogRecord>,
+        now_ms: i64,
+    ) -> Result<(LogState<D>, bool), StorageError> {
+        let entries = match self.disk.list(dir).await {
+            Ok(entries) if self.set_stray_aside(name, id, &entries).await? => None,
+            Ok(entries) => Some(entries),
+            Err(error) if error.is_not_found() => None,
+            Err(error) => return Err(error.into()),
+        };
+        let damage = known.as_ref().and_then(|record| record.damage.as_ref());
+        if let Some(damage) = damage.filter(|_| entries.is_some()) {
+            return Err(damage.report(dir).into());
+        }
+        match entries {
+            Some(entries) => {
+                let recovered = self.recover_log(dir, id, &entries, config, known, now_ms);
+                Ok((recovered.await?, false))
+            }
+            None => Ok((self.create_log(dir, id, config, now_ms).await?, true)),
+        }
     }
 
     /// A new log's files are not synced here: until the background has made their names durable, the log's appends go to

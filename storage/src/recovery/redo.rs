@@ -294,8 +294,9 @@ impl LogRedo {
             FrameKind::Extent => header.position <= position,
             _ => header.position + header.auxiliary == position,
         };
-        // A log that also wrote without frames may have a gap here, which its segment fills.
-        if header.is_loose && !reached && header.segment == segment && header.base_offset >= self.end_offset {
+        // A log that also wrote without frames may have a gap here, which its segment fills; also where it is of class
+        // `fsync` again, since what it wrote without frames was synced before that class counts.
+        if self.is_loose && !reached && header.segment == segment && header.base_offset >= self.end_offset {
             return Ok(true);
         }
         if header.segment < segment || !reached || header.base_offset < self.end_offset {
