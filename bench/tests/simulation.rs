@@ -6,7 +6,7 @@ use bench::sim::knobs::{End, Knobs, Size};
 use bench::sim::world::{Options, Report, run};
 
 /// Seeds that CI runs.
-const SEEDS: std::ops::Range<u64> = 0..40;
+const SEEDS: std::ops::Range<u64> = 0..120;
 
 /// Seeds within which each planted bug is found.
 const CANARY_SEEDS: std::ops::Range<u64> = 0..20;
@@ -19,13 +19,14 @@ fn expect_well(what: &str, report: &Report) {
 
 #[test]
 fn no_seed_violates_an_invariant() {
-    let (mut acknowledged, mut crashes, mut duplicates) = (0, 0, 0);
+    let (mut acknowledged, mut crashes, mut duplicates, mut failures) = (0, 0, 0, 0);
     for seed in SEEDS {
         let report = run(&Knobs::draw(seed, Size::Normal), Options::default());
         expect_well(&format!("seed {seed}"), &report);
         acknowledged += report.totals.acknowledged;
         crashes += report.crashes;
         duplicates += report.duplicates;
+        failures += report.failures;
     }
     assert!(
         acknowledged > 10_000,
@@ -33,6 +34,7 @@ fn no_seed_violates_an_invariant() {
     );
     assert!(crashes > 20, "only {crashes} crashes");
     assert!(duplicates > 0, "no batch was ever sent twice");
+    assert!(failures > 5, "only {failures} disks failed");
 }
 
 #[test]

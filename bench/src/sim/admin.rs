@@ -15,16 +15,13 @@ use protocol::messages::produce::{PartitionProduceData, ProduceRequest, ProduceR
 use protocol::{ErrorCode, RecordBytes, Str, Uuid};
 use storage::sim_rng::SimRng;
 
-use super::client::{Closed, Connection, Surroundings};
+use super::client::{Closed, Connection, SETTLED, Surroundings};
 use super::env::EPOCH_MS;
 use super::knobs::number;
 use super::record::{RecordId, Sender, build};
 
 /// A pause between two operations, at most.
 const PAUSE: Duration = Duration::from_millis(10);
-
-/// An operation whose answer was lost has taken effect on all shards, or never will, after this time.
-const SETTLED: Duration = Duration::from_secs(2);
 
 /// Topics at a time.
 const TOPICS_MAX: usize = 6;
@@ -154,7 +151,7 @@ impl Admin {
             // Right after a start the partition may not be open yet.
             code => code == ErrorCode::NOT_LEADER_OR_FOLLOWER,
         });
-        if !is_right {
+        if !is_right && !self.around.disk_may_fail() {
             let what = format_args!("the end of {name} is answered with {answer:?}: {topic:?}");
             self.around.trace().violation(what);
         }
@@ -193,6 +190,7 @@ impl Admin {
                 let topic = self.topics.get_mut(&name).expect("inserted above");
                 (topic.exists, topic.pending, topic.id) = (true, None, Some(id));
             }
+            _ if self.around.disk_may_fail() => {}
             other => {
                 self.around
                     .trace()
@@ -225,6 +223,7 @@ impl Admin {
                 let topic = self.topics.get_mut(&name).expect("it is one of them");
                 (topic.exists, topic.pending) = (false, None);
             }
+            _ if self.around.disk_may_fail() => {}
             other => {
                 self.around
                     .trace()
@@ -248,12 +247,7 @@ impl Admin {
                 value_bytes: 300,
             })
             .collect();
-        let nobody = Sender {
-            producer_id: -1,
-            epoch: -1,
-            base_sequence: -1,
-        };
-        let bytes = build(&ids, nobody, EPOCH_MS, 0, &mut self.around.codecs());
+        let bytes = build(&ids, Sender::NOBODY, EPOCH_MS, 0, &mut self.around.codecs());
         let (least, most) = (topic.acknowledged, topic.sent);
         topic.sent += i64::from(count);
         let request = ProduceRequest {
@@ -284,6 +278,7 @@ impl Admin {
                 topic.acknowledged = base + i64::from(count);
             }
             Some((ErrorCode::NOT_LEADER_OR_FOLLOWER, _)) => {}
+            Some((ErrorCode::KAFKA_STORAGE_ERROR, _)) if self.around.disk_may_fail() => {}
             other => {
                 self.around
                     .trace()

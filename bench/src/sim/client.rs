@@ -33,6 +33,9 @@ const FRAME_BYTES_MAX: usize = 64 << 20;
 /// A client waits this long, on average, before it connects again.
 const BACKOFF: Duration = Duration::from_millis(3);
 
+/// A change whose answer was lost has taken effect on all shards, or never will, after this time.
+pub(super) const SETTLED: Duration = Duration::from_secs(2);
+
 /// What every client of a run shares. Cheap to clone.
 #[derive(Clone)]
 pub struct Surroundings(Rc<Shared>);
@@ -47,6 +50,8 @@ struct Shared {
     /// Which run of the broker this is, and whether it is about to end: then connections may close.
     run: Cell<u32>,
     is_ending: Cell<bool>,
+    /// The disk fails in this run of the broker, or has failed: answers may say so.
+    disk_may_fail: Cell<bool>,
     /// The run's workload is over: clients that go on for ever end.
     is_over: Cell<bool>,
     over: Notify,
@@ -105,6 +110,7 @@ impl Surroundings {
             codecs: RefCell::default(),
             run: Cell::new(0),
             is_ending: Cell::new(false),
+            disk_may_fail: Cell::new(false),
             is_over: Cell::new(false),
             over: Notify::new(),
             acknowledged: Cell::new(0),
@@ -162,6 +168,18 @@ impl Surroundings {
         self.0.is_ending.set(true);
     }
 
+    /// Whether the disk is to fail from now on.
+    pub fn let_disk_fail(&self, may_fail: bool) {
+        self.0.disk_may_fail.set(may_fail);
+        self.0.trace.allow_errors(may_fail);
+    }
+
+    /// Whether an answer may say that the disk failed.
+    #[must_use]
+    pub fn disk_may_fail(&self) -> bool {
+        self.0.disk_may_fail.get()
+    }
+
     /// The clients are to end.
     pub fn finish(&self) {
         self.0.is_over.set(true);
@@ -211,6 +229,12 @@ impl Surroundings {
                 .trace
                 .violation(format_args!("producer id {id} was given twice"));
         }
+    }
+
+    /// Ids of the run's topics, as far as any client was told.
+    #[must_use]
+    pub fn known_topic_ids(&self) -> Vec<Option<Uuid>> {
+        self.0.topic_ids.borrow().clone()
     }
 
     /// Topics have these ids: for ever.
@@ -286,12 +310,6 @@ impl Connection {
     /// The broker may close this connection: something on it may be refused that way.
     pub fn allow_close(&mut self) {
         self.may_be_closed = true;
-    }
-
-    /// Requests that wait for their answer.
-    #[must_use]
-    pub fn open_requests(&self) -> usize {
-        self.open.len()
     }
 
     /// Sends a request. `answered` is false for a produce with acks=0.

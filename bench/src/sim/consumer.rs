@@ -1,5 +1,6 @@
 //! A consumer that follows all partitions: each from offset 0, with or without a fetch session, by long polls. It checks that
-//! nothing is skipped or read twice, and that what it sees is below the high watermark.
+//! nothing is skipped or read twice, and that what it sees is below the high watermark. Where records were deleted under it,
+//! it goes on at the log start, as `auto.offset.reset=earliest` does.
 
 use std::rc::Rc;
 
@@ -7,14 +8,20 @@ use protocol::messages::fetch::{
     FetchRequest, FetchRequestFetchPartition, FetchRequestFetchTopic, FetchResponse,
     FetchResponsePartitionData,
 };
+use protocol::messages::list_offsets::{
+    ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic,
+};
 use protocol::{ErrorCode, Str, Uuid};
 use storage::sim_rng::SimRng;
 
 use super::client::{Closed, Connection, Surroundings};
 use super::knobs::ConsumerKnobs;
 use super::node::topic_name;
-use super::oracle::Source;
+use super::oracle::{Floor, ReadLog, Source};
 use super::record::{ReadRecord, read};
+
+/// The version of Fetch that says where a log starts.
+const LOG_START_VERSION: i16 = 5;
 
 /// A consumer of a run.
 pub struct Consumer {
@@ -26,7 +33,17 @@ pub struct Consumer {
     topic_ids: Vec<Uuid>,
     session: Option<(i32, i32)>,
     /// Keeps what it reads, to be checked as a whole.
-    collected: Option<Vec<Vec<ReadRecord>>>,
+    collected: Option<Vec<ReadLog>>,
+}
+
+/// What is to be done after one partition's part of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    GoOn,
+    /// Learn the topics again.
+    Refresh,
+    /// Ask where the log starts: the position is not in it any more.
+    Reset,
 }
 
 #[derive(Clone, Debug)]
@@ -82,9 +99,10 @@ impl Consumer {
         }
     }
 
-    /// Reads everything from offset 0 up to what is readable now, at least up to `floors`; `None` when the connection is lost.
-    pub async fn read_all(mut self, floors: &[i64]) -> Option<Vec<Vec<ReadRecord>>> {
-        self.collected = Some(vec![Vec::new(); self.partitions.len()]);
+    /// Reads everything from the log starts up to what is readable now, at least up to `floors`; `None` when the connection
+    /// is lost.
+    pub async fn read_all(mut self, floors: &[Floor]) -> Option<Vec<ReadLog>> {
+        self.collected = Some(vec![ReadLog::default(); self.partitions.len()]);
         let (name, around) = (self.name.clone(), self.around.clone());
         let mut connection = around.connect_as(&name, &mut self.rng, true).await?;
         self.learn_topics(&mut connection).await.ok()?;
@@ -93,7 +111,7 @@ impl Consumer {
                 .partitions
                 .iter()
                 .zip(floors)
-                .all(|(p, floor)| p.mark >= 0 && p.next >= p.mark && p.next >= *floor);
+                .all(|(p, floor)| p.mark >= 0 && p.next >= p.mark && p.next >= floor.mark);
             if is_at_end {
                 return self.collected;
             }
@@ -125,8 +143,8 @@ impl Consumer {
 
     async fn fetch(&mut self, connection: &mut Connection) -> Result<(), Closed> {
         let request = self.request();
-        let floors: Vec<i64> = (0..self.partitions.len())
-            .map(|number| self.around.oracle().mark_floor(number as u32))
+        let floors: Vec<Floor> = (0..self.partitions.len())
+            .map(|number| self.around.oracle().floor(number as u32))
             .collect();
         let response: FetchResponse = connection.call(&request, self.knobs.version).await?;
         match response.error_code {
@@ -144,7 +162,7 @@ impl Consumer {
             let next = if epoch == i32::MAX { 1 } else { epoch + 1 };
             self.session = (response.session_id != 0).then_some((response.session_id, next));
         }
-        let mut refresh = false;
+        let (mut refresh, mut resets) = (false, Vec::new());
         for topic in &response.responses {
             for data in &topic.partitions {
                 let place = self.partitions.iter().position(|p| {
@@ -153,7 +171,11 @@ impl Consumer {
                             || self.topic_ids[p.topic] == topic.topic_id)
                 });
                 match place {
-                    Some(place) => refresh |= self.take(place, data, floors[place]),
+                    Some(place) => match self.take(place, data, floors[place]) {
+                        Next::GoOn => {}
+                        Next::Refresh => refresh = true,
+                        Next::Reset => resets.push(place),
+                    },
                     None => self.wrong(format_args!(
                         "an answer for {:?}-{}",
                         topic.topic, data.partition_index
@@ -166,6 +188,32 @@ impl Consumer {
             let around = self.around.clone();
             around.back_off(&mut self.rng).await;
             self.learn_topics(connection).await?;
+        }
+        for place in resets {
+            self.reset(connection, place).await?;
+        }
+        Ok(())
+    }
+
+    /// Goes on at the log start.
+    async fn reset(&mut self, connection: &mut Connection, place: usize) -> Result<(), Closed> {
+        let (floor, number) = (self.around.oracle().floor(place as u32), place as u32);
+        let position = &self.partitions[place];
+        let answer = log_start(connection, position.topic, position.index).await?;
+        let Some(start) = answer.ok() else {
+            let around = self.around.clone();
+            around.back_off(&mut self.rng).await;
+            return Ok(()); // the next fetch is refused again
+        };
+        let whence = format!("{} asks", self.name);
+        self.around.oracle().check_start(number, start, floor, &whence);
+        let position = &mut self.partitions[place];
+        (position.next, position.told) = (start, -1);
+        if let Some(collected) = &mut self.collected {
+            collected[place] = ReadLog {
+                start,
+                records: Vec::new(),
+            };
         }
         Ok(())
     }
@@ -219,8 +267,8 @@ impl Consumer {
         }
     }
 
-    /// One partition's part of an answer; true when the topics have to be learnt again.
-    fn take(&mut self, place: usize, data: &FetchResponsePartitionData, floor: i64) -> bool {
+    /// One partition's part of an answer.
+    fn take(&mut self, place: usize, data: &FetchResponsePartitionData, floor: Floor) -> Next {
         let code = data.error_code;
         let next = self.partitions[place].next;
         match code {
@@ -230,18 +278,30 @@ impl Consumer {
             | ErrorCode::UNKNOWN_TOPIC_ID
             | ErrorCode::KAFKA_STORAGE_ERROR => {
                 self.partitions[place].told = -1;
-                return true;
+                return Next::Refresh;
+            }
+            ErrorCode::OFFSET_OUT_OF_RANGE if self.around.oracle().may_be_deleted(place as u32, next) => {
+                return Next::Reset;
             }
             other => {
                 let mark = data.high_watermark;
                 self.wrong(format_args!(
                     "fetch of {place} from {next}: {other:?}, high watermark {mark}"
                 ));
-                return true;
+                return Next::Refresh;
             }
         }
         let mark = data.high_watermark;
-        self.around.oracle().check_mark(place as u32, mark, floor);
+        let oracle = self.around.oracle();
+        oracle.check_mark(place as u32, mark, floor.mark);
+        if self.knobs.version >= LOG_START_VERSION {
+            oracle.check_start(place as u32, data.log_start_offset, floor, &self.name);
+        }
+        if next < floor.start {
+            self.wrong(format_args!(
+                "fetch of {place} from {next}, which was deleted, is answered"
+            ));
+        }
         self.partitions[place].mark = mark;
         let bytes = data.records.clone().unwrap_or_default().into_bytes();
         let found = read(&bytes, &mut self.around.codecs());
@@ -249,7 +309,7 @@ impl Consumer {
             Ok(found) => found,
             Err(what) => {
                 self.wrong(format_args!("fetch of {place} from {next}: {what}"));
-                return false;
+                return Next::GoOn;
             }
         };
         let (first, end) = (found.first.unwrap_or(next), found.end.unwrap_or(next));
@@ -274,10 +334,12 @@ impl Consumer {
             self.around.oracle().learn(*record, Source::Consumed);
         }
         if let Some(collected) = &mut self.collected {
-            collected[place].extend(found.records.iter().filter(is_new));
+            collected[place]
+                .records
+                .extend(found.records.iter().filter(is_new));
         }
         self.partitions[place].next = end;
-        false
+        Next::GoOn
     }
 
     fn wrong(&self, what: std::fmt::Arguments<'_>) {
@@ -285,4 +347,35 @@ impl Consumer {
             .trace()
             .violation(format_args!("{}: {what}", self.name));
     }
+}
+
+/// Where the log of a partition of the run starts, or why that is not said.
+///
+/// # Errors
+/// [`Closed`].
+pub(super) async fn log_start(
+    connection: &mut Connection,
+    topic: usize,
+    partition_index: i32,
+) -> Result<Result<i64, ErrorCode>, Closed> {
+    let partition = ListOffsetsPartition {
+        partition_index,
+        timestamp: -2,
+        ..Default::default()
+    };
+    let request = ListOffsetsRequest {
+        replica_id: -1,
+        topics: vec![ListOffsetsTopic {
+            name: Str::from(topic_name(topic)),
+            partitions: vec![partition],
+        }],
+        ..Default::default()
+    };
+    let response: ListOffsetsResponse = connection.call(&request, 5).await?;
+    let answer = response.topics.iter().flat_map(|t| &t.partitions).next();
+    Ok(match answer.map(|p| (p.error_code, p.offset)) {
+        Some((ErrorCode::NONE, start)) => Ok(start),
+        Some((code, _)) => Err(code),
+        None => Err(ErrorCode::UNKNOWN_SERVER_ERROR),
+    })
 }

@@ -3,9 +3,10 @@
 
 use std::path::Path;
 
+use protocol::Uuid;
 use protocol::compression::CodecContexts;
 use storage::disk::Disk;
-use storage::disk::sim::SimDisk;
+use storage::disk::sim::{SimDisk, SimDiskConfig};
 use storage::log::config::LogConfig;
 use storage::recovery::recover_journals;
 use storage::sim_executor::SimExecutor;
@@ -14,12 +15,13 @@ use storage::types::{LogId, Offset, TopicId};
 
 use super::knobs::Knobs;
 use super::node::{DATA, topic_name};
-use super::record::{ReadRecord, read};
+use super::oracle::ReadLog;
+use super::record::read;
 
 /// A read of the checker, bytes.
 const READ_BYTES: usize = 256 << 10;
 
-/// The records of every partition of the run after one outcome of a crash.
+/// Every partition of the run after one outcome of a crash. `ids` are the topics' ids as far as any client knows them.
 ///
 /// # Errors
 /// A sentence when the disk cannot be recovered or read.
@@ -28,20 +30,24 @@ pub fn outcome(
     seed: u64,
     killed: bool,
     knobs: &Knobs,
-) -> Result<Vec<Vec<ReadRecord>>, String> {
+    ids: &[Option<Uuid>],
+) -> Result<Vec<ReadLog>, String> {
     let executor = SimExecutor::new(seed);
     let handle = executor.handle();
     let copy = disk.fork(&handle, seed);
+    // The next start finds a disk that works.
+    copy.clear_faults();
+    copy.configure(|config| config.capacity_bytes = SimDiskConfig::default().capacity_bytes);
     let disk = if killed {
         copy.restart_after_kill(&handle)
     } else {
         copy.restart(&handle)
     };
-    let read = executor.run_until(read_all(disk, knobs));
+    let read = executor.run_until(read_all(disk, knobs, ids));
     read.unwrap_or_else(|| Err("recovery stands still".to_owned()))
 }
 
-async fn read_all(disk: SimDisk, knobs: &Knobs) -> Result<Vec<Vec<ReadRecord>>, String> {
+async fn read_all(disk: SimDisk, knobs: &Knobs, ids: &[Option<Uuid>]) -> Result<Vec<ReadLog>, String> {
     let dir = Path::new(DATA);
     disk.create_dir(dir).await.map_err(|error| error.to_string())?;
     recover_journals(&disk, dir, |_, _| {})
@@ -58,11 +64,12 @@ async fn read_all(disk: SimDisk, knobs: &Knobs) -> Result<Vec<Vec<ReadRecord>>, 
     let mut logs = Vec::new();
     for (topic, count) in knobs.topics.iter().enumerate() {
         for partition in 0..*count {
-            let id = LogId {
-                topic: TopicId([u8::try_from(topic).expect("few topics") + 1; 16]),
-                partition,
-            };
             let name = topic_name(topic);
+            // Without its own id the log would be taken for another topic's: a new one, with nothing known of it.
+            let anybody = TopicId([u8::try_from(topic).expect("few topics") + 1; 16]);
+            let id = ids.get(topic).copied().flatten();
+            let topic = id.map_or(anybody, |id| TopicId(id.0));
+            let id = LogId { topic, partition };
             let records = read_log(&store, id, &name, config.clone()).await;
             logs.push(records.map_err(|what| format!("{name}-{partition}: {what}"))?);
         }
@@ -75,14 +82,17 @@ async fn read_log(
     id: LogId,
     topic: &str,
     config: LogConfig,
-) -> Result<Vec<ReadRecord>, String> {
+) -> Result<ReadLog, String> {
     let log = store
         .open_log(id, topic, config, super::env::EPOCH_MS)
         .await
         .map_err(|error| error.to_string())?;
     let ends = store.offsets(log).ok_or("the log is not open")?;
     let mut contexts = CodecContexts::default();
-    let mut records = Vec::new();
+    let mut out = ReadLog {
+        start: ends.log_start.0,
+        records: Vec::new(),
+    };
     let mut at = ends.log_start;
     while at < ends.log_end {
         let pieces = match store.read(log, at, READ_BYTES, ends.log_end, true) {
@@ -95,8 +105,9 @@ async fn read_log(
         if end <= at {
             return Err(format!("nothing at {at} below {}", ends.log_end));
         }
-        records.extend(found.records.into_iter().filter(|record| record.offset >= at.0));
+        out.records
+            .extend(found.records.into_iter().filter(|record| record.offset >= at.0));
         at = end;
     }
-    Ok(records)
+    Ok(out)
 }

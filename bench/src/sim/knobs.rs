@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use shard::config::Overrides;
 use storage::commit::CommitLimits;
-use storage::disk::sim::{SimDiskConfig, SimLatency};
+use storage::disk::sim::{DiskOp, SimDiskConfig, SimLatency};
 use storage::journal::JournalOptions;
 use storage::sim_rng::{PPM, SimRng};
 use storage::store::StoreOptions;
@@ -33,6 +33,12 @@ pub struct Knobs {
     pub vandals: u32,
     /// Whether a client creates and deletes topics all the while.
     pub admin: bool,
+    /// Whether a client deletes records all the while.
+    pub trimmer: bool,
+    /// Whether a client alters configurations all the while.
+    pub tuner: bool,
+    /// Whether it alters durability classes too. Then no power is lost: only class `fsync` survives that.
+    pub classes: bool,
     /// Broker configuration as written in its file.
     pub fixed: Overrides,
     /// Acknowledgements after which the disk is examined at once, per million.
@@ -56,7 +62,47 @@ pub enum End {
     KillAfter(Duration),
     /// It is told to stop after this time.
     Stop(Duration),
+    /// The disk fails: it refuses some operations of one kind.
+    DiskFails(DiskFailure),
+    /// The disk fills up: so many more bytes go in.
+    DiskFills {
+        /// Bytes above what is in use at the start of the run.
+        bytes: u64,
+        /// Whether the power is lost afterwards; otherwise the process is killed.
+        power_loss: bool,
+    },
 }
+
+/// A disk that fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiskFailure {
+    /// What it refuses.
+    pub op: DiskOp,
+    /// Operations of the kind that pass before.
+    pub passed: u32,
+    /// Operations that are refused.
+    pub times: u32,
+    /// Whether the power is lost afterwards; otherwise the process is killed.
+    pub power_loss: bool,
+}
+
+/// The operations that a failing disk refuses: writes and syncs more often, whose failure ends the run.
+const FAILING: [DiskOp; 14] = [
+    DiskOp::Write,
+    DiskOp::Write,
+    DiskOp::Write,
+    DiskOp::Sync,
+    DiskOp::Sync,
+    DiskOp::Sync,
+    DiskOp::SyncFilesystem,
+    DiskOp::SyncDir,
+    DiskOp::Allocate,
+    DiskOp::Create,
+    DiskOp::Rename,
+    DiskOp::Truncate,
+    DiskOp::RemoveFile,
+    DiskOp::Read,
+];
 
 /// Storage of the simulated broker.
 #[derive(Clone, Debug)]
@@ -156,7 +202,8 @@ impl Knobs {
             .collect();
         let restarts = if small { 1 } else { rng.between(1, 5) };
         let shards = (0..=restarts).map(|_| number(&mut rng, 1, 4)).collect();
-        let ends = (0..restarts).map(|_| End::draw(&mut rng)).collect();
+        let ends: Vec<End> = (0..restarts).map(|_| End::draw(&mut rng)).collect();
+        let keeps_power = !ends.iter().any(|end| end.loses_power());
         let producers = (0..rng.between(1, if small { 2 } else { 5 }))
             .map(|index| ProducerKnobs::draw(seed, index, &topics, small))
             .collect();
@@ -174,6 +221,9 @@ impl Knobs {
             consumers,
             vandals: if small { 0 } else { number(&mut rng, 0, 2) },
             admin: rng.coin() && !small,
+            trimmer: rng.coin(),
+            tuner: rng.coin() && !small,
+            classes: keeps_power && !small,
             fixed: fixed(seed),
             probe_ppm: if rng.coin() { 20_000 } else { 0 },
         }
@@ -200,12 +250,41 @@ impl End {
             _ => rng.between(100, 3000),
         };
         let after = Duration::from_micros(rng.between(1, 200_000));
-        match rng.below(8) {
+        let passed_max = if rng.coin() { 20 } else { 400 };
+        match rng.below(12) {
             0..=3 => Self::PowerLoss { at_mutation },
             4 | 5 => Self::Kill { at_mutation },
             6 => Self::KillAfter(after),
-            _ => Self::Stop(after),
+            7 => Self::Stop(after),
+            8 => Self::DiskFills {
+                bytes: rng.below(2 << 20),
+                power_loss: rng.coin(),
+            },
+            _ => Self::DiskFails(DiskFailure {
+                op: FAILING[rng.index(FAILING.len())],
+                passed: number(rng, 0, passed_max),
+                times: if rng.coin() { 1 } else { u32::MAX },
+                power_loss: rng.coin(),
+            }),
         }
+    }
+
+    /// Whether the power is lost at the end of the run.
+    #[must_use]
+    pub fn loses_power(self) -> bool {
+        match self {
+            Self::PowerLoss { .. } => true,
+            Self::DiskFails(DiskFailure { power_loss, .. }) | Self::DiskFills { power_loss, .. } => {
+                power_loss
+            }
+            Self::Kill { .. } | Self::KillAfter(_) | Self::Stop(_) => false,
+        }
+    }
+
+    /// Whether the disk fails in the run.
+    #[must_use]
+    pub fn fails_disk(self) -> bool {
+        matches!(self, Self::DiskFails(_) | Self::DiskFills { .. })
     }
 }
 

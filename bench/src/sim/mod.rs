@@ -25,5 +25,7 @@ pub mod oracle;
 pub mod producer;
 pub mod record;
 pub mod trace;
+pub mod trimmer;
+pub mod tuner;
 pub mod vandal;
 pub mod world;

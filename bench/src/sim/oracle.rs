@@ -8,6 +8,7 @@
 //! | an acknowledged record is durable and stays (J3, J5) | [`Oracle::check_log`], [`Oracle::check_mark`] |
 //! | records of one producer keep their order, without gaps if it is idempotent (J7) | [`Oracle::check_log`] |
 //! | the high watermark never goes back, not over restarts either | [`Oracle::check_mark`] |
+//! | deleted records stay deleted, and nothing that nobody deleted is missing | [`Oracle::check_start`] |
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,6 +54,28 @@ struct Partition {
     /// One past the highest offset that is known to be durable.
     durable_end: i64,
     acknowledged: u64,
+    /// The log begins here at least: a deletion up to it was answered.
+    start_least: i64,
+    /// The log begins here at most: no deletion beyond it was asked for.
+    start_most: i64,
+}
+
+/// What an answer to a request sent from now on has to keep to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Floor {
+    /// The least high watermark.
+    pub mark: i64,
+    /// The least log start.
+    pub start: i64,
+}
+
+/// A whole log as it was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReadLog {
+    /// Its start.
+    pub start: i64,
+    /// Its records, in order.
+    pub records: Vec<ReadRecord>,
 }
 
 /// A producer as the model sees it.
@@ -169,10 +192,46 @@ impl Oracle {
         }
     }
 
-    /// The least high watermark that any answer to a request sent from now on may have.
+    /// What any answer to a request sent from now on has to keep to.
     #[must_use]
-    pub fn mark_floor(&self, partition: u32) -> i64 {
-        self.0.partitions.borrow()[partition as usize].durable_end
+    pub fn floor(&self, partition: u32) -> Floor {
+        let partition = &self.0.partitions.borrow()[partition as usize];
+        Floor {
+            mark: partition.durable_end,
+            start: partition.start_least,
+        }
+    }
+
+    /// A deletion of all records below `offset` is about to be asked for; `None` is up to the high watermark.
+    pub fn deleting(&self, partition: u32, offset: Option<i64>) {
+        let mut partitions = self.0.partitions.borrow_mut();
+        let most = &mut partitions[partition as usize].start_most;
+        *most = (*most).max(offset.unwrap_or(i64::MAX));
+    }
+
+    /// A deletion was answered: the log starts at `start` for ever, or above. No other one is open.
+    pub fn deleted(&self, partition: u32, start: i64) {
+        let mut partitions = self.0.partitions.borrow_mut();
+        let partition = &mut partitions[partition as usize];
+        partition.start_least = partition.start_least.max(start);
+        partition.start_most = partition.start_least;
+        partition.durable_end = partition.durable_end.max(start);
+    }
+
+    /// Whether records from `offset` on may have been deleted.
+    #[must_use]
+    pub fn may_be_deleted(&self, partition: u32, offset: i64) -> bool {
+        offset < self.0.partitions.borrow()[partition as usize].start_most
+    }
+
+    /// An answer had this log start; its request was sent when the floor was `floor`.
+    pub fn check_start(&self, partition: u32, start: i64, floor: Floor, whence: &str) {
+        let partition = &self.0.partitions.borrow()[partition as usize];
+        if !(floor.start..=partition.start_most).contains(&start) {
+            let (least, most) = (floor.start, partition.start_most);
+            let what = format_args!("{whence}: the log starts at {start}, not at {least} to {most}");
+            self.violation(partition, what);
+        }
     }
 
     /// An answer had this high watermark; its request was sent when the floor was `floor`.
@@ -188,19 +247,21 @@ impl Oracle {
         partition.durable_end = partition.durable_end.max(mark);
     }
 
-    /// A whole log, from offset 0 to its end, as it was read after `floor` was durable: everything that clients know is
-    /// there, in place, and nothing else.
-    pub fn check_log(&self, index: u32, records: &[ReadRecord], floor: i64, whence: &str) {
+    /// A whole log, from its start to its end, as it was read when `floor` held: everything that clients know and nobody
+    /// deleted is there, in place, and nothing else.
+    pub fn check_log(&self, index: u32, log: &ReadLog, floor: Floor, whence: &str) {
+        self.check_start(index, log.start, floor, whence);
+        let (records, floor) = (&log.records, floor.mark);
         let partitions = self.0.partitions.borrow();
         let partition = &partitions[index as usize];
         let wrong = |what: std::fmt::Arguments<'_>| {
             self.violation(partition, format_args!("{whence}: {what}"));
         };
-        let end = records.last().map_or(0, |record| record.offset + 1);
+        let end = records.last().map_or(log.start, |record| record.offset + 1);
         if end < floor {
             wrong(format_args!("the log ends at {end}, but {floor} was durable"));
         }
-        for (expected, record) in (0..).zip(records) {
+        for (expected, record) in (log.start..).zip(records) {
             if record.offset != expected {
                 return wrong(format_args!("offset {} follows {}", record.offset, expected - 1));
             }
@@ -218,20 +279,21 @@ impl Oracle {
         if let Some((offset, id)) = partition.by_offset.range(end..floor.max(end)).next() {
             wrong(format_args!("{id:?} at {offset} is gone"));
         }
-        self.check_order(partition, records, whence);
+        self.check_order(partition, log, whence);
     }
 
-    fn check_order(&self, partition: &Partition, records: &[ReadRecord], whence: &str) {
+    fn check_order(&self, partition: &Partition, log: &ReadLog, whence: &str) {
         let producers = self.0.producers.borrow();
         // The last number of each producer, for others than idempotent ones of each of its connections.
         let mut last: BTreeMap<(u32, u32), u32> = BTreeMap::new();
         let mut seen = BTreeSet::new();
-        for ReadRecord { offset, id } in records {
+        for ReadRecord { offset, id } in &log.records {
             let idempotent = producers.get(id.producer as usize).is_some_and(|p| p.idempotent);
             let session = partition.sent.get(id).map_or(0, |sent| sent.session);
             let before = last.insert((id.producer, if idempotent { 0 } else { session }), id.number);
             let is_next = match before {
-                None => id.number == 0 || !idempotent,
+                // What was before it may have been deleted.
+                None => id.number == 0 || !idempotent || log.start > 0,
                 Some(before) if idempotent => id.number == before + 1,
                 Some(before) => id.number > before,
             };

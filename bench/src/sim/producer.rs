@@ -271,11 +271,7 @@ impl Producer {
                 base_sequence: sequence,
             }
         } else {
-            Sender {
-                producer_id: -1,
-                epoch: -1,
-                base_sequence: -1,
-            }
+            Sender::NOBODY
         };
         let timestamp = EPOCH_MS + i64::try_from(self.around.clock().now().as_millis()).unwrap_or(0);
         let codec = if self.knobs.version < 7 && self.knobs.codec == 4 {

@@ -58,6 +58,15 @@ pub struct Sender {
     pub base_sequence: i32,
 }
 
+impl Sender {
+    /// A producer without idempotence.
+    pub const NOBODY: Self = Self {
+        producer_id: -1,
+        epoch: -1,
+        base_sequence: -1,
+    };
+}
+
 impl RecordId {
     fn value(self) -> Vec<u8> {
         let mut value = vec![0; (self.value_bytes as usize).max(IDENTITY_BYTES)];
@@ -96,13 +105,7 @@ pub fn build(
     codec: i16,
     contexts: &mut CodecContexts,
 ) -> Bytes {
-    let codec = match codec {
-        1 => Codec::Gzip,
-        2 => Codec::Snappy,
-        3 => Codec::Lz4,
-        4 => Codec::Zstd,
-        _ => Codec::None,
-    };
+    let codec = Codec::from_attributes(codec).expect("a codec that exists");
     let options = BatchOptions {
         codec,
         level: codec.level_default(),

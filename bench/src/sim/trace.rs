@@ -19,6 +19,8 @@ pub struct Trace {
     tail: RefCell<VecDeque<String>>,
     violation: RefCell<Option<String>>,
     violated: Notify,
+    /// The broker has reason to complain.
+    allows_errors: Cell<bool>,
     is_verbose: bool,
 }
 
@@ -34,6 +36,7 @@ impl Trace {
             tail: RefCell::default(),
             violation: RefCell::default(),
             violated: Notify::new(),
+            allows_errors: Cell::new(false),
             is_verbose,
         }
     }
@@ -57,6 +60,17 @@ impl Trace {
             hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
         }
         self.hash.set(hash);
+    }
+
+    /// Whether the broker may log errors from now on.
+    pub fn allow_errors(&self, allow: bool) {
+        self.allows_errors.set(allow);
+    }
+
+    /// Whether the broker may log errors.
+    #[must_use]
+    pub fn allows_errors(&self) -> bool {
+        self.allows_errors.get()
     }
 
     /// An invariant does not hold. The first one counts.

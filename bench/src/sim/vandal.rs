@@ -17,6 +17,7 @@ use super::env::EPOCH_MS;
 use super::knobs::number;
 use super::node::{REQUEST_BYTES_MAX, topic_name};
 use super::record::{RecordId, Sender, build};
+use crate::conformance::batch::resealed;
 
 /// A pause between two attacks, at most.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -224,12 +225,7 @@ impl Vandal {
         self.next_number += count;
         ids.iter()
             .for_each(|id| self.around.oracle().sending(*id, self.session));
-        let nobody = Sender {
-            producer_id: -1,
-            epoch: -1,
-            base_sequence: -1,
-        };
-        let bytes = build(&ids, nobody, EPOCH_MS, 0, &mut self.around.codecs());
+        let bytes = build(&ids, Sender::NOBODY, EPOCH_MS, 0, &mut self.around.codecs());
         (topic, index, ids, bytes)
     }
 }
@@ -244,10 +240,7 @@ impl Fault {
             }
             Self::Count => {
                 // With a CRC that is right: only who counts the records sees it.
-                let count = bytes[60].wrapping_add(1);
-                bytes[60] = count;
-                let crc = crc32c::crc32c(&bytes[21..]);
-                bytes[17..21].copy_from_slice(&crc.to_be_bytes());
+                return resealed(batch, |header| header.record_count += 1);
             }
             Self::Magic => bytes[16] = 3,
             Self::Length => bytes[8] ^= 0x80,

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use futures_lite::future::or;
-use storage::disk::sim::SimDisk;
+use storage::disk::sim::{DiskOp, SimDisk, SimDiskConfig, SimFault, TracePhase};
 use storage::sim_executor::{SimExecutor, SimHandle};
 use storage::sim_rng::SimRng;
 
@@ -19,9 +19,11 @@ use super::knobs::{ConsumerKnobs, End, Knobs};
 use super::logging;
 use super::net::SimNet;
 use super::node::{Node, NodeInput, STOP_MAX, topic_name};
-use super::oracle::{Oracle, Totals};
+use super::oracle::{Floor, Oracle, Totals};
 use super::producer::Producer;
 use super::trace::Trace;
+use super::trimmer::Trimmer;
+use super::tuner::Tuner;
 use super::vandal::Vandal;
 
 /// The broker serves within this time of its start.
@@ -32,6 +34,15 @@ const WORKLOAD_MAX: Duration = Duration::from_secs(600);
 
 /// Without clients, nothing waits any more after this time.
 const REST_MAX: Duration = Duration::from_secs(5);
+
+/// A disk that is to fail has this long to do it.
+const FAILURE_MAX: Duration = Duration::from_secs(2);
+
+/// A broker has noticed that a write or a sync failed after this time.
+const NOTICED_MAX: Duration = Duration::from_secs(5);
+
+/// A broker whose storage has failed is gone after this time, at most.
+const LAST_GASP: Duration = Duration::from_millis(20);
 
 /// What a simulation came to.
 #[derive(Clone, Debug)]
@@ -52,6 +63,8 @@ pub struct Report {
     pub outcomes: u64,
     /// Batches that were answered as duplicates.
     pub duplicates: u64,
+    /// Runs of the broker that ended because its disk failed.
+    pub failures: u64,
     /// Mutations of the disk in each run of the broker.
     pub mutations: Vec<u64>,
     /// Virtual time, seconds.
@@ -99,6 +112,7 @@ pub fn run(knobs: &Knobs, options: Options) -> Report {
         crashes: world.crashes.get(),
         outcomes: world.outcomes.get(),
         duplicates: world.duplicates.get(),
+        failures: world.failures.get(),
         mutations: world.mutations.take(),
         seconds: clock.now().as_secs_f64(),
     }
@@ -115,7 +129,10 @@ struct World<'a> {
     crashes: Cell<u64>,
     outcomes: Cell<u64>,
     duplicates: Cell<u64>,
+    failures: Cell<u64>,
     mutations: Cell<Vec<u64>>,
+    /// Writes and syncs that the disk refused in this run of the broker.
+    refused: Cell<u64>,
 }
 
 /// Why a run of the broker is over.
@@ -147,7 +164,9 @@ impl<'a> World<'a> {
             crashes: Cell::new(0),
             outcomes: Cell::new(0),
             duplicates: Cell::new(0),
+            failures: Cell::new(0),
             mutations: Cell::default(),
+            refused: Cell::new(0),
         }
     }
 
@@ -181,6 +200,13 @@ impl<'a> World<'a> {
         if self.knobs.admin {
             self.executor.spawn(Admin::new(&self.around, seed).run());
         }
+        if self.knobs.trimmer {
+            self.executor.spawn(Trimmer::new(&self.around, seed).run());
+        }
+        if self.knobs.tuner {
+            let tuner = Tuner::new(&self.around, seed, self.knobs.classes);
+            self.executor.spawn(tuner.run());
+        }
         if let Some(every) = self.knobs.net.cut_every {
             self.executor.spawn(cut_now_and_then(
                 self.around.clone(),
@@ -202,18 +228,16 @@ impl<'a> World<'a> {
             "run {run}: {} shards, then {end:?}",
             self.knobs.shards[run as usize]
         ));
-        if let End::PowerLoss { at_mutation } | End::Kill { at_mutation } = end {
-            disk.crash_after(at_mutation);
-        }
+        self.plan_fault(end, &disk);
         let node = self.start(run, process, &disk);
-        let ended = or(self.serve(&node, run, end), async {
+        let ended = or(self.serve(&node, run, end, &disk), async {
             disk.crashed().await;
             Ended::Crashed
         });
-        let ended = or(ended, async { Ended::Failed(node.failed().await) }).await;
+        let ended = or(ended, async { Ended::Failed(node.failed().await) });
+        let ended = or(ended, self.probe(&disk)).await;
         if let Ended::Failed(reason) = &ended {
-            self.trace
-                .violation(format_args!("run {run}: the broker fails: {reason}"));
+            self.check_failure(run, end, reason, &disk).await;
         }
         self.around.end_run();
         if let (Ended::Time, End::Stop(_)) = (&ended, end) {
@@ -223,7 +247,7 @@ impl<'a> World<'a> {
         }
         self.note(&node, &disk);
         self.look_at_outcomes(&disk);
-        let killed = matches!(end, End::Kill { .. } | End::KillAfter(_));
+        let killed = !end.loses_power() && !matches!(end, End::Stop(_));
         self.executor.kill(process);
         drop(node);
         self.check_disk(&disk);
@@ -232,11 +256,76 @@ impl<'a> World<'a> {
         } else {
             self.net.cut_all();
         }
+        disk.clear_faults();
+        disk.configure(|config| config.capacity_bytes = SimDiskConfig::default().capacity_bytes);
+        self.around.let_disk_fail(false);
+        self.refused.set(0);
         let next = self.executor.handle();
         if killed {
             disk.restart_after_kill(&next)
         } else {
             disk.restart(&next)
+        }
+    }
+
+    /// Arms the disk with the fault that ends the run.
+    fn plan_fault(&self, end: End, disk: &SimDisk) {
+        match end {
+            End::PowerLoss { at_mutation } | End::Kill { at_mutation } => disk.crash_after(at_mutation),
+            End::KillAfter(_) | End::Stop(_) => {}
+            End::DiskFails(failure) => {
+                let fault = SimFault::error(failure.op, "", std::io::ErrorKind::Other);
+                disk.add_fault(fault.after(failure.passed).times(failure.times));
+            }
+            End::DiskFills { bytes, .. } => {
+                let full = disk.used_bytes() + bytes;
+                disk.configure(|config| config.capacity_bytes = full);
+            }
+        }
+        self.around.let_disk_fail(end.fails_disk());
+    }
+
+    /// The broker says that it cannot go on: only a disk that fails is a reason. Its clients go on for a moment.
+    async fn check_failure(&self, run: u32, end: End, reason: &str, disk: &SimDisk) {
+        if !end.fails_disk() {
+            return self
+                .trace
+                .violation(format_args!("run {run}: the broker fails: {reason}"));
+        }
+        self.failures.set(self.failures.get() + 1);
+        self.trace
+            .event(format_args!("run {run}: the broker ends: {reason}"));
+        let mut rng = SimRng::new(self.knobs.seed ^ u64::from(run), "last gasp");
+        let gasp = async {
+            self.around.pause(&mut rng, LAST_GASP).await;
+            Ended::Time
+        };
+        or(gasp, self.probe(disk)).await;
+    }
+
+    /// Waits until the disk has failed, and the broker with it, or for a while. A write or a sync that failed ends the
+    /// broker: what it had not synced may be lost, and it cannot know what.
+    async fn wait_for_failure(&self, run: u32, disk: &SimDisk) {
+        for _ in 0..FAILURE_MAX.as_millis() / 20 {
+            self.executor.sleep(Duration::from_millis(20)).await;
+            self.drain(disk);
+            if self.refused.get() > 0 {
+                self.executor.sleep(NOTICED_MAX).await;
+                self.trace.violation(format_args!(
+                    "run {run}: the broker goes on after the disk has failed"
+                ));
+            }
+        }
+    }
+
+    /// Looks at what a crash right after some of the acknowledgements would leave. Never ends.
+    async fn probe(&self, disk: &SimDisk) -> Ended {
+        let mut rng = SimRng::new(self.knobs.seed ^ self.crashes.get().rotate_left(20), "probes");
+        loop {
+            self.around.next_acknowledgement().await;
+            if rng.chance(self.knobs.probe_ppm) {
+                self.look_at_outcome(disk, rng.next_u64(), rng.coin());
+            }
         }
     }
 
@@ -267,7 +356,7 @@ impl<'a> World<'a> {
             self.executor.sleep(WORKLOAD_MAX).await;
             Ended::Time
         };
-        match or(or(done, failed), late).await {
+        match or(or(or(done, failed), late), self.probe(disk)).await {
             Ended::Done => {}
             Ended::Failed(reason) => {
                 return self
@@ -311,7 +400,9 @@ impl<'a> World<'a> {
     async fn serve_until_ready(&self, node: &Node, run: u32) {
         let ready = async {
             node.ready().await;
-            if let Err(reason) = node.create_topics(&self.knobs.topics).await {
+            if let Err(reason) = node.create_topics(&self.knobs.topics).await
+                && !self.around.disk_may_fail()
+            {
                 self.trace
                     .violation(format_args!("run {run}: topics cannot be created: {reason}"));
             }
@@ -323,7 +414,7 @@ impl<'a> World<'a> {
         };
         or(ready, late).await;
         let offline = node.offline_partitions();
-        if offline > 0 {
+        if offline > 0 && !self.around.disk_may_fail() {
             self.trace
                 .violation(format_args!("run {run}: {offline} partitions are offline"));
         }
@@ -332,7 +423,7 @@ impl<'a> World<'a> {
         self.net.listen(node.shards());
     }
 
-    async fn serve(&self, node: &Node, run: u32, end: End) -> Ended {
+    async fn serve(&self, node: &Node, run: u32, end: End, disk: &SimDisk) -> Ended {
         self.serve_until_ready(node, run).await;
         match end {
             End::PowerLoss { .. } | End::Kill { .. } => {
@@ -341,6 +432,7 @@ impl<'a> World<'a> {
                 self.executor.sleep(Duration::from_secs(30)).await;
             }
             End::KillAfter(after) | End::Stop(after) => self.executor.sleep(after).await,
+            End::DiskFails(_) | End::DiskFills { .. } => self.wait_for_failure(run, disk).await,
         }
         Ended::Time
     }
@@ -381,16 +473,16 @@ impl<'a> World<'a> {
             isolation: 0,
             pause: Duration::ZERO,
         };
-        let floors: Vec<i64> = (0..partitions).map(|p| self.oracle.mark_floor(p)).collect();
+        let floors: Vec<Floor> = (0..partitions).map(|p| self.oracle.floor(p)).collect();
         let consumer = Consumer::new(&self.around, &reader, "reader", self.knobs.seed);
         let Some(logs) = consumer.read_all(&floors).await else {
             return self
                 .trace
                 .violation(format_args!("run {run}: the log cannot be read back"));
         };
-        for ((number, records), floor) in (0..).zip(&logs).zip(floors) {
+        for ((number, log), floor) in (0..).zip(&logs).zip(floors) {
             self.oracle
-                .check_log(number, records, floor, &format!("run {run}, read back"));
+                .check_log(number, log, floor, &format!("run {run}, read back"));
         }
         self.trace.event(format_args!("run {run}: read back"));
     }
@@ -399,23 +491,25 @@ impl<'a> World<'a> {
     fn look_at_outcomes(&self, disk: &SimDisk) {
         let mut rng = SimRng::new(self.knobs.seed ^ self.crashes.get().rotate_left(40), "outcomes");
         for number in 0..self.knobs.storage.outcomes {
-            let killed = number % 2 == 1;
-            let seed = rng.next_u64();
-            self.outcomes.set(self.outcomes.get() + 1);
-            let found = examine::outcome(disk, seed, killed, self.knobs);
-            let kind = if killed { "kill" } else { "power loss" };
-            match found {
-                Ok(logs) => {
-                    for (number, records) in (0..).zip(&logs) {
-                        let floor = self.oracle.mark_floor(number);
-                        let whence = format!("outcome {seed:#x} of a {kind} here");
-                        self.oracle.check_log(number, records, floor, &whence);
-                    }
+            self.look_at_outcome(disk, rng.next_u64(), number % 2 == 1);
+        }
+    }
+
+    fn look_at_outcome(&self, disk: &SimDisk, seed: u64, killed: bool) {
+        // Other classes than `fsync` survive a kill, but no power loss.
+        let killed = killed || self.knobs.classes;
+        self.outcomes.set(self.outcomes.get() + 1);
+        self.drain(disk);
+        let kind = if killed { "kill" } else { "power loss" };
+        let whence = format!("outcome {seed:#x} of a {kind} here");
+        match examine::outcome(disk, seed, killed, self.knobs, &self.around.known_topic_ids()) {
+            Ok(logs) => {
+                for (number, log) in (0..).zip(&logs) {
+                    let floor = self.oracle.floor(number);
+                    self.oracle.check_log(number, log, floor, &whence);
                 }
-                Err(what) => self
-                    .trace
-                    .violation(format_args!("outcome {seed:#x} of a {kind} here: {what}")),
             }
+            Err(what) => self.trace.violation(format_args!("{whence}: {what}")),
         }
     }
 
@@ -432,8 +526,20 @@ impl<'a> World<'a> {
         let mut mutations = self.mutations.take();
         mutations.push(disk.mutations());
         self.mutations.set(mutations);
+        self.drain(disk);
+    }
+
+    /// Takes the disk's operations into the trace.
+    fn drain(&self, disk: &SimDisk) {
         for operation in disk.take_trace() {
             self.trace.mix(format!("{operation:?}").as_bytes());
+            let is_vital = matches!(
+                operation.op,
+                DiskOp::Write | DiskOp::Sync | DiskOp::SyncFilesystem | DiskOp::SyncDir
+            );
+            if is_vital && operation.phase == TracePhase::Failed {
+                self.refused.set(self.refused.get() + 1);
+            }
         }
     }
 }
