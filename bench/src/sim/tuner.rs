@@ -164,8 +164,11 @@ impl Tuner {
             let is_right = match code {
                 Some(ErrorCode::NONE) => value.is_none(),
                 Some(ErrorCode::MESSAGE_TOO_LARGE) => value.is_some(),
-                // Right after a start the partition may not be open yet.
-                other => other == Some(ErrorCode::NOT_LEADER_OR_FOLLOWER),
+                // Right after a start the partition may not be open yet, and later the store may have enough to do.
+                other => matches!(
+                    other,
+                    Some(ErrorCode::NOT_LEADER_OR_FOLLOWER | ErrorCode::KAFKA_STORAGE_ERROR)
+                ),
             };
             if !is_right {
                 let what = format_args!("{OWN}-{partition} with {LIMIT} {value:?} answers {code:?}");

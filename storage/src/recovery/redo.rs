@@ -396,7 +396,7 @@ impl LogRedo {
         let file = match disk.open(&path, OpenMode::ReadWrite).await {
             Ok(file) => file,
             // The name of a file is durable before its journal frames go: it was deleted since.
-            Err(error) if error.is_not_found() && low > 0 && !self.is_loose => {
+            Err(error) if error.is_not_found() && from > 0 && !self.is_loose => {
                 self.skipped = self.skipped.max(Some(segment));
                 return Ok(0);
             }
