@@ -149,6 +149,8 @@ impl ReadAhead {
             return (id, Some(reader.position));
         }
         reader.segment = segment;
+        // A read that finds nothing there leaves the place as it is: it must not be the one in the segment before.
+        reader.position = 0;
         let extents = std::mem::take(&mut reader.extents);
         self.release(extents);
         (id, None)
@@ -647,6 +649,16 @@ mod tests {
         let (id, at) = ahead.begin(1, Offset(3), Offset(3));
         assert_eq!((at, ahead.bytes()), (None, 0));
         assert!(ahead.plan(id, 1000, 1000, LIMIT), "and goes on reading ahead");
+    }
+
+    #[test]
+    fn a_read_of_the_next_segment_that_finds_nothing_forgets_the_place_in_the_one_before() {
+        let mut ahead = ahead(64 * MIB);
+        read(&mut ahead, 1, 0, 0, 1000);
+        let (id, at) = ahead.begin(1, Offset(1), Offset(1));
+        assert_eq!(at, None);
+        ahead.end(id, None);
+        assert_eq!(ahead.begin(1, Offset(1), Offset(1)), (id, Some(0)));
     }
 
     #[test]
