@@ -12,6 +12,7 @@ use shard::ids::{BrokerId, ShardId};
 use shard::image::{ImageChanges, MetadataImage};
 use shard::owner::{LogsIo, PartitionSettings};
 use shard::placement::Placement;
+use storage::notify::join_all;
 use storage::types::{LeaderEpoch, LogId, TopicId};
 
 use crate::node::{Broker, NodeMessage};
@@ -199,6 +200,9 @@ fn owned(image: &MetadataImage, topic: TopicId, placement: &Placement) -> Vec<(L
         .collect()
 }
 
+/// Logs of a shard that are opened at a time.
+const OPENING_MAX: usize = 8;
+
 /// A shard's side: carries publications out one after the other, until the senders are gone.
 pub async fn follow<E: Env, L: LogsIo>(
     broker: Rc<Broker<E>>,
@@ -221,8 +225,16 @@ pub async fn follow<E: Env, L: LogsIo>(
             .filter(|c| matches!(c.what, LogChangeKind::Open(_)))
             .count();
         broker.metrics.logs_to_open(opening);
-        for change in mine() {
-            carry_out(&broker, &driver, &logs, &view, change).await;
+        let mine: Vec<&LogChange> = mine().collect();
+        // Logs are opened side by side: most of it is waiting for the disk. Everything else keeps its order.
+        let opens = |change: &LogChange| matches!(change.what, LogChangeKind::Open(_));
+        for run in mine.chunk_by(|a, b| opens(a) && opens(b)) {
+            for some in run.chunks(OPENING_MAX) {
+                let carried = some
+                    .iter()
+                    .map(|change| carry_out(&broker, &driver, &logs, &view, change));
+                join_all(carried).await;
+            }
         }
         broker.set_view(view);
         // Nobody waits for it any more only when the node stops.

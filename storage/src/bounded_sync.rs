@@ -78,8 +78,11 @@ impl<D: Disk> Store<D> {
         if !exists {
             return Ok(None);
         }
-        let file = self.segment_file(log, base).await;
-        file.map(Some).map_err(|error| self.fail(error))
+        match self.segment_file(log, base).await {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if error.is_not_found() => Ok(None), // the log was deleted meanwhile
+            Err(error) => Err(self.fail(error)),
+        }
     }
 
     async fn sync_files(&self, files: Vec<Rc<SegmentFile<D>>>) -> Result<(), StorageError> {

@@ -16,8 +16,8 @@ use crate::store::Store;
 use crate::types::Offset;
 use crate::write_behind::{FlushTo, write_plain};
 
-/// Logs written at a time while a journal file is recycled.
-const FLUSHES_MAX: usize = 8;
+/// Logs written at a time while a journal file is recycled, and at a clean stop.
+pub(crate) const FLUSHES_MAX: usize = 8;
 
 /// Index entries of an active segment that may be missing from its files at a checkpoint: a look-up after an unclean stop
 /// then reads so many times `index.interval.bytes` more.
@@ -169,8 +169,13 @@ impl<D: Disk> Store<D> {
     /// up to this one are in the segments.
     async fn checkpoint(&self, index_entries_min: usize, covered_sequence: u64) -> Result<(), StorageError> {
         let logs: Vec<Rc<Log<D>>> = self.logs.borrow().iter().cloned().collect();
+        for some in logs.chunks(FLUSHES_MAX) {
+            let writes = some
+                .iter()
+                .map(|log| self.write_active_indexes(log, index_entries_min));
+            join_all(writes).await.into_iter().collect::<Result<(), _>>()?;
+        }
         for log in &logs {
-            self.write_active_indexes(log, index_entries_min).await?;
             log.state.borrow_mut().before_sync();
         }
         let synced = self.disk.sync_filesystem(&self.dir).await;

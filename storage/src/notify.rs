@@ -56,7 +56,7 @@ impl Notify {
 
 /// Runs futures side by side and gives their results in order. All are driven to their ends, also when one fails: an I/O
 /// that was started is never dropped (glommio trap D4).
-pub(crate) async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
+pub async fn join_all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
     let mut entries: Vec<Entry<F>> = futures.into_iter().map(|f| Entry::Running(Box::pin(f))).collect();
     poll_fn(|context| poll_entries(&mut entries, context)).await;
     entries

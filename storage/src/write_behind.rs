@@ -8,9 +8,11 @@ use crate::checkpoint::{temporary_path, write_atomic};
 use crate::commit::buffers::Chunks;
 use crate::disk::{Disk, DiskError, DiskFile, OpenMode, align_down, align_up};
 use crate::error::StorageError;
+use crate::housekeeping::FLUSHES_MAX;
 use crate::layout::LEADER_EPOCH_FILE;
 use crate::log::cursor::Partial;
 use crate::log::{Log, LogState, segment_path};
+use crate::notify::join_all;
 use crate::segment::file::SegmentFile;
 use crate::segment::indexes::SegmentIndexes;
 use crate::segment::offset_index::OFFSET_ENTRY_BYTES;
@@ -255,21 +257,25 @@ impl<D: Disk> Store<D> {
 
     /// The same for logs at rest, all of whose records are synced: one sync covers all files.
     pub(crate) async fn write_epochs_of(&self, logs: &[Rc<Log<D>>]) -> Result<(), StorageError> {
-        let mut some = false;
-        for log in logs {
-            let changed = {
-                let mut state = log.state.borrow_mut();
-                let end = state.durable_end;
-                state.changed_epochs(end)
-            };
-            if let Some(text) = changed {
-                let path = log.dir.join(LEADER_EPOCH_FILE);
-                let written = write_plain(&self.disk, &path, text.as_bytes()).await;
-                written.map_err(|error| self.fail(error))?;
-                some = true;
-            }
+        let mut is_any = false;
+        for some in logs.chunks(FLUSHES_MAX) {
+            let changed: Vec<_> = some
+                .iter()
+                .filter_map(|log| {
+                    let mut state = log.state.borrow_mut();
+                    let end = state.durable_end;
+                    let text = state.changed_epochs(end)?;
+                    Some((log.dir.join(LEADER_EPOCH_FILE), text))
+                })
+                .collect();
+            is_any |= !changed.is_empty();
+            let writes = changed
+                .iter()
+                .map(|(path, text)| write_plain(&self.disk, path, text.as_bytes()));
+            let written: Result<(), _> = join_all(writes).await.into_iter().collect();
+            written.map_err(|error| self.fail(error))?;
         }
-        if some {
+        if is_any {
             let synced = self.disk.sync_filesystem(&self.dir).await;
             synced.map_err(|error| self.fail(error))?;
         }
