@@ -5,6 +5,7 @@ pub mod budget;
 pub mod config;
 pub mod connection;
 pub mod controller;
+pub mod coordinator;
 #[cfg(feature = "runtime")]
 pub mod driver;
 pub mod env;

@@ -1,0 +1,607 @@
+//! The coordinator of the groups of one `__consumer_offsets` partition: classic groups and committed offsets, exactly as
+//! Kafka 4.3's coordinator has them (`kafka-surface.md` §2.7). A state machine: requests, finished appends and time come in,
+//! answers and appends come out of [`GroupCoordinator::poll_output`].
+//!
+//! Members live in memory and survive a restart as they were when their generation got its assignment; offsets change only
+//! by records that are committed. Costs are noted at [`classic`], [`member`] and [`offsets`].
+
+mod classic;
+mod describe;
+mod join;
+mod member;
+mod offsets;
+mod record;
+mod request;
+mod session;
+mod sync;
+mod timers;
+mod turn;
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use protocol::messages::delete_groups::DeletableGroupResult;
+use protocol::messages::join_group::JoinGroupRequest;
+use protocol::messages::leave_group::LeaveGroupResponse;
+use protocol::{DecodeError, ErrorCode, Str};
+
+pub use self::classic::GroupState;
+pub use self::offsets::CommittedOffset;
+pub use self::record::GroupRecord;
+pub use self::request::{
+    ByTopic, ClientIdentity, CommitTopic, GroupOutput, GroupReply, GroupRequest, GroupSettings, OffsetCommit,
+    OffsetFetch, WriteId,
+};
+
+use self::classic::ClassicGroup;
+use self::join::Joining;
+use self::offsets::{Offsets, tombstone};
+use self::timers::Timer;
+use self::turn::{Effects, Then, Turn, Write};
+use crate::env::{Instant, WallMs};
+use crate::message::ReplyTo;
+
+/// See the module.
+#[derive(Debug)]
+pub struct GroupCoordinator {
+    settings: GroupSettings,
+    groups: BTreeMap<Str, Group>,
+    effects: Effects,
+}
+
+#[derive(Debug)]
+struct Group {
+    classic: ClassicGroup,
+    offsets: Offsets,
+    /// Its end is being written: nobody joins, nothing is committed until then.
+    is_ending: bool,
+}
+
+impl Group {
+    fn new(id: &Str, wall: WallMs) -> Self {
+        Self {
+            classic: ClassicGroup::new(id.detached(), wall),
+            offsets: Offsets::default(),
+            is_ending: false,
+        }
+    }
+
+    /// Nothing would be lost with it: it has no members, no offsets, and the log does not know it.
+    fn is_void(&self) -> bool {
+        let classic = &self.classic;
+        classic.state == GroupState::Empty
+            && classic.generation == 0
+            && classic.pending.is_empty()
+            && self.offsets.is_empty()
+            && classic.open_writes == 0
+    }
+}
+
+impl GroupCoordinator {
+    /// A coordinator without groups. The log is replayed into it, then it is started.
+    #[must_use]
+    pub fn new(settings: GroupSettings) -> Self {
+        Self {
+            settings,
+            groups: BTreeMap::new(),
+            effects: Effects::default(),
+        }
+    }
+
+    /// New settings; they hold from the next request on.
+    pub fn reconfigure(&mut self, settings: GroupSettings) {
+        self.settings = settings;
+    }
+
+    /// Groups by state.
+    #[must_use]
+    pub fn group_counts(&self) -> BTreeMap<GroupState, usize> {
+        let mut counts = BTreeMap::new();
+        for group in self.groups.values() {
+            *counts.entry(group.classic.state).or_default() += 1;
+        }
+        counts
+    }
+
+    /// A record of the log, while loading. Records of other kinds are passed over.
+    ///
+    /// # Errors
+    /// When the record cannot be read; nothing is changed then.
+    pub fn replay(&mut self, key: &Bytes, value: Option<&Bytes>, wall: WallMs) -> Result<(), DecodeError> {
+        match GroupRecord::decode(key, value)? {
+            Some(GroupRecord::Group {
+                group,
+                value: Some(value),
+            }) => {
+                let entry = self
+                    .groups
+                    .entry(group.detached())
+                    .or_insert_with_key(|id| Group::new(id, wall));
+                entry.classic = ClassicGroup::recorded(entry.classic.id.clone(), &value);
+            }
+            Some(record) => self.apply(&record, wall),
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// The log has been replayed: sessions begin, and old offsets are looked for.
+    pub fn start(&mut self, now: Instant, wall: WallMs) {
+        let (groups, mut turn) = self.turn(now, wall);
+        groups.retain(|_, group| !group.is_void());
+        for group in groups.values_mut() {
+            for id in group.classic.ids() {
+                group.classic.renew_session(&mut turn, &id);
+            }
+        }
+        let interval = turn.settings.offsets_check_interval;
+        turn.effects.timers.set(now.after(interval), Timer::Expiry);
+    }
+
+    /// A request. Its answer comes out of [`Self::poll_output`], now or later.
+    pub fn handle(&mut self, to: ReplyTo, request: GroupRequest, now: Instant, wall: WallMs) {
+        match request {
+            GroupRequest::Join {
+                request,
+                version,
+                client,
+                fresh,
+            } => {
+                let joining = Joining {
+                    to,
+                    request: &request,
+                    version,
+                    client: &client,
+                    fresh,
+                };
+                self.join(&joining, now, wall);
+            }
+            GroupRequest::Sync(request) => {
+                let (group, mut turn) = self.existing(&request.group_id, now, wall);
+                match group {
+                    Ok(group) => group.classic.sync(&mut turn, to, &request),
+                    Err(error) => turn.reply(to, sync::refusal(error)),
+                }
+            }
+            GroupRequest::Heartbeat(request) => {
+                let (group, mut turn) = self.existing(&request.group_id, now, wall);
+                let outcome = group.and_then(|group| group.classic.heartbeat(&mut turn, &request));
+                turn.reply(to, GroupReply::Heartbeat(outcome.err().unwrap_or_default()));
+            }
+            GroupRequest::Leave(request) => {
+                let (group, mut turn) = self.existing(&request.group_id, now, wall);
+                let answer = match group {
+                    Ok(group) => group.classic.leave(&mut turn, &request),
+                    Err(error_code) => LeaveGroupResponse {
+                        error_code,
+                        ..LeaveGroupResponse::default()
+                    },
+                };
+                turn.reply(to, GroupReply::Leave(answer));
+                self.drop_void(&request.group_id);
+            }
+            GroupRequest::Commit(commit) => self.commit(to, &commit, now, wall),
+            GroupRequest::Fetch(asked) => {
+                let nothing = Offsets::default();
+                let offsets = self.groups.get(&asked.group).map_or(&nothing, |g| &g.offsets);
+                let found = offsets.fetch(&asked);
+                self.reply(to, GroupReply::Fetch(found));
+            }
+            GroupRequest::DeleteOffsets { group, topics } => {
+                self.delete_offsets(to, &group, &topics, now, wall)
+            }
+            GroupRequest::Describe(id) => {
+                let told = self
+                    .groups
+                    .get(&id)
+                    .map_or_else(|| describe::dead(&id), |g| g.classic.describe());
+                self.reply(to, GroupReply::Describe(told));
+            }
+            GroupRequest::List => {
+                let listed = self.groups.values().map(|g| g.classic.listed()).collect();
+                self.reply(to, GroupReply::List(listed));
+            }
+            GroupRequest::Delete(id) => self.delete(to, &id, now, wall),
+        }
+    }
+
+    /// An append is done: its records are below the high watermark, or it failed. Appends are done in their order.
+    pub fn handle_written(
+        &mut self,
+        write: WriteId,
+        outcome: Result<(), ErrorCode>,
+        now: Instant,
+        wall: WallMs,
+    ) {
+        let Some(done) = self.effects.writes.pop_front_if(|w| w.id == write) else {
+            debug_assert!(false, "appends are done in their order");
+            return;
+        };
+        let outcome = outcome.map_err(told_to_members);
+        if outcome.is_ok() {
+            for record in &done.records {
+                self.apply(record, wall);
+            }
+        }
+        self.written(done, outcome, now, wall);
+    }
+
+    /// Topics are gone: so are the offsets that were committed for them (CG-50).
+    pub fn forget_topics(&mut self, topics: &[Str], now: Instant, wall: WallMs) {
+        let (groups, mut turn) = self.turn(now, wall);
+        for (id, group) in groups {
+            let records = group.offsets.tombstones(id, |topic, _| topics.contains(topic));
+            append(&mut turn, group, records, Then::Nothing);
+        }
+    }
+
+    /// What is due by `now`.
+    pub fn handle_time(&mut self, now: Instant, wall: WallMs) {
+        while let Some(timer) = self.effects.timers.pop(now) {
+            match timer {
+                Timer::Session { group, member } => {
+                    self.with(&group, now, wall, |g, turn| g.session_timer_fired(turn, &member));
+                }
+                Timer::Pending { group, member } => {
+                    self.with(&group, now, wall, |g, turn| g.pending_timer_fired(turn, &member));
+                    self.drop_void(&group);
+                }
+                Timer::Join { group } => self.with(&group, now, wall, |g, turn| g.join_deadline_passed(turn)),
+                Timer::Sync { group } => self.with(&group, now, wall, |g, turn| g.sync_deadline_passed(turn)),
+                Timer::Expiry => self.expire_offsets(now, wall),
+            }
+        }
+    }
+
+    /// When [`Self::handle_time`] has something to do next.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.effects.timers.next()
+    }
+
+    /// The next thing to do; to be drained after each call of the above.
+    pub fn poll_output(&mut self) -> Option<GroupOutput> {
+        self.effects.outputs.pop_front()
+    }
+
+    fn reply(&mut self, to: ReplyTo, reply: GroupReply) {
+        self.effects.outputs.push_back(GroupOutput::Reply { to, reply });
+    }
+
+    fn turn(&mut self, now: Instant, wall: WallMs) -> (&mut BTreeMap<Str, Group>, Turn<'_>) {
+        let turn = Turn {
+            settings: &self.settings,
+            effects: &mut self.effects,
+            now,
+            wall,
+        };
+        (&mut self.groups, turn)
+    }
+
+    /// A group that members of it ask for: one that does not exist has no members.
+    fn existing(
+        &mut self,
+        id: &Str,
+        now: Instant,
+        wall: WallMs,
+    ) -> (Result<&mut Group, ErrorCode>, Turn<'_>) {
+        let (groups, turn) = self.turn(now, wall);
+        let group = match groups.get_mut(id) {
+            _ if id.is_empty() => Err(ErrorCode::INVALID_GROUP_ID),
+            None => Err(ErrorCode::UNKNOWN_MEMBER_ID),
+            Some(group) if group.is_ending => Err(ErrorCode::COORDINATOR_NOT_AVAILABLE),
+            Some(group) => Ok(group),
+        };
+        (group, turn)
+    }
+
+    fn with(
+        &mut self,
+        id: &Str,
+        now: Instant,
+        wall: WallMs,
+        act: impl FnOnce(&mut ClassicGroup, &mut Turn<'_>),
+    ) {
+        let (groups, mut turn) = self.turn(now, wall);
+        if let Some(group) = groups.get_mut(id) {
+            act(&mut group.classic, &mut turn);
+        }
+    }
+
+    /// A group that came into being for nothing goes.
+    fn drop_void(&mut self, id: &Str) {
+        if self.groups.get(id).is_some_and(Group::is_void) {
+            self.groups.remove(id);
+        }
+    }
+
+    fn join(&mut self, joining: &Joining<'_>, now: Instant, wall: WallMs) {
+        let request = joining.request;
+        if let Err(error) = self.check_join(request) {
+            return self.reply(joining.to, join::refusal(error, &request.member_id));
+        }
+        let (groups, mut turn) = self.turn(now, wall);
+        groups
+            .entry(request.group_id.detached())
+            .or_insert_with_key(|id| Group::new(id, wall))
+            .classic
+            .join(&mut turn, joining);
+        self.drop_void(&request.group_id);
+    }
+
+    fn check_join(&self, request: &JoinGroupRequest) -> Result<(), ErrorCode> {
+        if request.group_id.is_empty() {
+            return Err(ErrorCode::INVALID_GROUP_ID);
+        }
+        let session = member::millis(request.session_timeout_ms);
+        if session < self.settings.session_timeout_min || session > self.settings.session_timeout_max {
+            return Err(ErrorCode::INVALID_SESSION_TIMEOUT);
+        }
+        match self.groups.get(&request.group_id) {
+            Some(group) if group.is_ending => Err(ErrorCode::COORDINATOR_NOT_AVAILABLE),
+            None if !request.member_id.is_empty() => Err(ErrorCode::UNKNOWN_MEMBER_ID),
+            _ => Ok(()),
+        }
+    }
+
+    fn commit(&mut self, to: ReplyTo, commit: &OffsetCommit, now: Instant, wall: WallMs) {
+        if let Err(error) = self.check_commit(commit) {
+            let results = commit
+                .topics
+                .iter()
+                .map(|t| {
+                    (
+                        t.name.clone(),
+                        t.partitions.iter().map(|p| (p.0, error)).collect(),
+                    )
+                })
+                .collect();
+            return self.reply(to, GroupReply::Commit(results));
+        }
+        let (groups, mut turn) = self.turn(now, wall);
+        let group = groups
+            .entry(commit.group.detached())
+            .or_insert_with_key(|id| Group::new(id, wall));
+        group.classic.renew_session(&mut turn, &commit.member);
+        let (records, results) = commit_records(commit, turn.settings.offset_metadata_bytes_max, wall);
+        if records.is_empty() {
+            turn.reply(to, GroupReply::Commit(results));
+            return self.drop_void(&commit.group);
+        }
+        append(&mut turn, group, records, Then::Committed { to, results });
+    }
+
+    fn check_commit(&self, commit: &OffsetCommit) -> Result<(), ErrorCode> {
+        if commit.group.is_empty() {
+            return Err(ErrorCode::INVALID_GROUP_ID);
+        }
+        match self.groups.get(&commit.group) {
+            Some(group) if group.is_ending => Err(ErrorCode::COORDINATOR_NOT_AVAILABLE),
+            Some(group) => group.classic.check_commit(commit),
+            None if commit.generation < 0 => Ok(()),
+            None if commit.version >= 9 => Err(ErrorCode::GROUP_ID_NOT_FOUND),
+            None => Err(ErrorCode::ILLEGAL_GENERATION),
+        }
+    }
+
+    fn delete_offsets(
+        &mut self,
+        to: ReplyTo,
+        id: &Str,
+        topics: &[(Str, Vec<i32>)],
+        now: Instant,
+        wall: WallMs,
+    ) {
+        let (groups, mut turn) = self.turn(now, wall);
+        let refused = |error| GroupReply::DeleteOffsets(Err(error));
+        let group = match groups.get_mut(id) {
+            _ if id.is_empty() => return turn.reply(to, refused(ErrorCode::INVALID_GROUP_ID)),
+            None => return turn.reply(to, refused(ErrorCode::GROUP_ID_NOT_FOUND)),
+            Some(group) => group,
+        };
+        let classic = &group.classic;
+        if classic.state != GroupState::Empty && classic.protocol_type.as_deref() != Some(classic::CONSUMER) {
+            return turn.reply(to, refused(ErrorCode::NON_EMPTY_GROUP));
+        }
+        let mut records = Vec::new();
+        let mut results = Vec::with_capacity(topics.len());
+        for (topic, partitions) in topics {
+            let error = classic.check_offset_delete(topic).err().unwrap_or_default();
+            results.push((topic.clone(), partitions.iter().map(|p| (*p, error)).collect()));
+            let kept = partitions
+                .iter()
+                .filter(|p| error == ErrorCode::NONE && group.offsets.get(topic, **p).is_some());
+            records.extend(kept.map(|p| tombstone(id, topic, *p)));
+        }
+        if records.is_empty() {
+            return turn.reply(to, GroupReply::DeleteOffsets(Ok(results)));
+        }
+        append(&mut turn, group, records, Then::OffsetsDeleted { to, results });
+    }
+
+    fn delete(&mut self, to: ReplyTo, id: &Str, now: Instant, wall: WallMs) {
+        let (groups, mut turn) = self.turn(now, wall);
+        let refused = |error| deletion(id, Err(error));
+        match groups.get_mut(id) {
+            _ if id.is_empty() => turn.reply(to, refused(ErrorCode::INVALID_GROUP_ID)),
+            None => turn.reply(to, refused(ErrorCode::GROUP_ID_NOT_FOUND)),
+            Some(group) if group.is_ending => turn.reply(to, refused(ErrorCode::COORDINATOR_NOT_AVAILABLE)),
+            Some(group) if group.classic.state != GroupState::Empty => {
+                turn.reply(to, refused(ErrorCode::NON_EMPTY_GROUP));
+            }
+            Some(group) => end_group(&mut turn, group, Then::Deleted { to }),
+        }
+    }
+
+    fn expire_offsets(&mut self, now: Instant, wall: WallMs) {
+        let (groups, mut turn) = self.turn(now, wall);
+        let retention = turn.settings.offsets_retention;
+        for (id, group) in groups {
+            // A commit on its way would be behind its own tombstone.
+            if group.classic.open_writes > 0 {
+                continue;
+            }
+            let classic = &group.classic;
+            let mut left = 0;
+            let old = group.offsets.tombstones(id, |topic, offset| {
+                let is_old = classic.is_expired(topic, offset, retention, wall);
+                left += usize::from(!is_old);
+                is_old
+            });
+            if left == 0 && classic.state == GroupState::Empty && classic.pending.is_empty() {
+                end_group(&mut turn, group, Then::Nothing);
+            } else {
+                append(&mut turn, group, old, Then::Nothing);
+            }
+        }
+        let interval = turn.settings.offsets_check_interval;
+        turn.effects.timers.set(now.after(interval), Timer::Expiry);
+    }
+
+    fn apply(&mut self, record: &GroupRecord, wall: WallMs) {
+        match record {
+            GroupRecord::Offset {
+                group,
+                topic,
+                partition,
+                offset,
+            } => {
+                if let Some(group) = self.groups.get_mut(group) {
+                    group.offsets.apply(topic, *partition, offset.as_ref());
+                } else if offset.is_some() {
+                    let mut new = Group::new(group, wall);
+                    new.offsets.apply(topic, *partition, offset.as_ref());
+                    self.groups.insert(group.detached(), new);
+                }
+            }
+            GroupRecord::Group { group, value: None } => {
+                if let Some(entry) = self.groups.get_mut(group) {
+                    entry.classic.forget(wall);
+                }
+            }
+            // Members took effect before (an empty generation, a new id), or do with `Then::Assigned`.
+            GroupRecord::Group { value: Some(_), .. } => {}
+        }
+    }
+
+    fn written(&mut self, done: Write, outcome: Result<(), ErrorCode>, now: Instant, wall: WallMs) {
+        let (groups, mut turn) = self.turn(now, wall);
+        let Some(group) = groups.get_mut(&done.group) else {
+            debug_assert!(false, "a group with appends under way stays");
+            return;
+        };
+        group.classic.open_writes -= 1;
+        match done.then {
+            Then::Committed { to, results } => {
+                turn.reply(to, GroupReply::Commit(unless_failed(results, outcome)));
+            }
+            Then::OffsetsDeleted { to, results } => {
+                turn.reply(to, GroupReply::DeleteOffsets(outcome.map(|()| results)));
+            }
+            Then::Deleted { to } => {
+                group.is_ending = false;
+                turn.reply(to, deletion(&done.group, outcome));
+            }
+            Then::Assigned { generation } => {
+                group
+                    .classic
+                    .assigned(&mut turn, generation, done.records.first(), outcome);
+            }
+            Then::Renamed(rename) => group.classic.renamed(&mut turn, *rename, outcome),
+            Then::Nothing => group.is_ending = false,
+        }
+        self.drop_void(&done.group);
+    }
+}
+
+/// Appends records of a group, if there are any.
+fn append(turn: &mut Turn<'_>, group: &mut Group, records: Vec<GroupRecord>, then: Then) {
+    if !records.is_empty() {
+        group.classic.append(turn, records, then);
+    }
+}
+
+/// Writes the end of a group without members: of its offsets, and of itself.
+fn end_group(turn: &mut Turn<'_>, group: &mut Group, then: Then) {
+    let id = group.classic.id.clone();
+    let mut records = group.offsets.tombstones(&id, |_, _| true);
+    records.push(GroupRecord::Group {
+        group: id,
+        value: None,
+    });
+    group.is_ending = true;
+    append(turn, group, records, then);
+}
+
+/// The records of a commit, and the answer if they get committed (CG-42).
+fn commit_records(
+    commit: &OffsetCommit,
+    metadata_max: usize,
+    wall: WallMs,
+) -> (Vec<GroupRecord>, ByTopic<ErrorCode>) {
+    let expires_ms = commit.retention.map(|kept| {
+        wall.0
+            .saturating_add(i64::try_from(kept.as_millis()).unwrap_or(i64::MAX))
+    });
+    let mut records = Vec::new();
+    let mut results = Vec::with_capacity(commit.topics.len());
+    for topic in &commit.topics {
+        let mut partitions = Vec::with_capacity(topic.partitions.len());
+        for (partition, offset, leader_epoch, metadata) in &topic.partitions {
+            if metadata.len() > metadata_max && metadata.encode_utf16().count() > metadata_max {
+                partitions.push((*partition, ErrorCode::OFFSET_METADATA_TOO_LARGE));
+                continue;
+            }
+            partitions.push((*partition, ErrorCode::NONE));
+            records.push(GroupRecord::Offset {
+                group: commit.group.clone(),
+                topic: topic.name.clone(),
+                partition: *partition,
+                offset: Some(CommittedOffset {
+                    offset: *offset,
+                    leader_epoch: *leader_epoch,
+                    metadata: metadata.detached(),
+                    committed_ms: wall.0,
+                    expires_ms,
+                    topic_id: topic.id,
+                }),
+            });
+        }
+        results.push((topic.name.clone(), partitions));
+    }
+    (records, results)
+}
+
+fn unless_failed(mut results: ByTopic<ErrorCode>, outcome: Result<(), ErrorCode>) -> ByTopic<ErrorCode> {
+    if let Err(error) = outcome {
+        let accepted = results
+            .iter_mut()
+            .flat_map(|(_, partitions)| partitions)
+            .filter(|(_, result)| *result == ErrorCode::NONE);
+        accepted.for_each(|(_, result)| *result = error);
+    }
+    results
+}
+
+fn deletion(id: &Str, outcome: Result<(), ErrorCode>) -> GroupReply {
+    GroupReply::Delete(DeletableGroupResult {
+        group_id: id.clone(),
+        error_code: outcome.err().unwrap_or_default(),
+    })
+}
+
+/// What members are told when the log refused their records.
+fn told_to_members(error: ErrorCode) -> ErrorCode {
+    match error {
+        ErrorCode::NOT_LEADER_OR_FOLLOWER | ErrorCode::KAFKA_STORAGE_ERROR => ErrorCode::NOT_COORDINATOR,
+        ErrorCode::NOT_ENOUGH_REPLICAS
+        | ErrorCode::NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        | ErrorCode::REQUEST_TIMED_OUT
+        | ErrorCode::UNKNOWN_TOPIC_OR_PARTITION => ErrorCode::COORDINATOR_NOT_AVAILABLE,
+        ErrorCode::MESSAGE_TOO_LARGE | ErrorCode::RECORD_LIST_TOO_LARGE => ErrorCode::UNKNOWN_SERVER_ERROR,
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests;

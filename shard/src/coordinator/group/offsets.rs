@@ -1,0 +1,182 @@
+//! Committed offsets of a group: who may commit, what is found, what grows old (CG-40…51). About 200 bytes for each
+//! partition beside the metadata.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use protocol::{ErrorCode, Str, Uuid};
+
+use super::classic::{CONSUMER, ClassicGroup, GroupState};
+use super::record::GroupRecord;
+use super::request::{ByTopic, OffsetCommit, OffsetFetch};
+use crate::env::WallMs;
+
+/// A committed offset.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommittedOffset {
+    /// The next offset to read.
+    pub offset: i64,
+    /// The leader epoch of the record before it, −1 if unknown.
+    pub leader_epoch: i32,
+    /// The client's own words.
+    pub metadata: Str,
+    /// When it was committed, milliseconds since 1970.
+    pub committed_ms: i64,
+    /// When it expires, where the commit said so (versions 2 to 4).
+    pub expires_ms: Option<i64>,
+    /// The topic's id; zero if it is not known.
+    pub topic_id: Uuid,
+}
+
+impl Default for CommittedOffset {
+    fn default() -> Self {
+        Self {
+            offset: 0,
+            leader_epoch: -1,
+            metadata: Str::new(),
+            committed_ms: -1,
+            expires_ms: None,
+            topic_id: Uuid::default(),
+        }
+    }
+}
+
+/// All that a group has committed.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Offsets(BTreeMap<Str, BTreeMap<i32, CommittedOffset>>);
+
+impl Offsets {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn get(&self, topic: &str, partition: i32) -> Option<&CommittedOffset> {
+        self.0.get(topic)?.get(&partition)
+    }
+
+    /// A record of the log: an offset, or its end.
+    pub(super) fn apply(&mut self, topic: &Str, partition: i32, offset: Option<&CommittedOffset>) {
+        match offset {
+            Some(offset) => {
+                // Topic names live once in each group, not in each record's frame.
+                if let Some(partitions) = self.0.get_mut(topic) {
+                    partitions.insert(partition, offset.clone());
+                } else {
+                    let first = BTreeMap::from([(partition, offset.clone())]);
+                    self.0.insert(topic.detached(), first);
+                }
+            }
+            None => {
+                if let Some(partitions) = self.0.get_mut(topic) {
+                    partitions.remove(&partition);
+                    if partitions.is_empty() {
+                        self.0.remove(topic);
+                    }
+                }
+            }
+        }
+    }
+
+    /// What an OffsetFetch asks for.
+    pub(super) fn fetch(&self, asked: &OffsetFetch) -> ByTopic<Result<Option<CommittedOffset>, ErrorCode>> {
+        match &asked.topics {
+            Some(topics) => topics
+                .iter()
+                .map(|(topic, partitions)| {
+                    let found = partitions.iter().map(|p| (*p, Ok(self.get(topic, *p).cloned())));
+                    (topic.clone(), found.collect())
+                })
+                .collect(),
+            None => self
+                .0
+                .iter()
+                .map(|(topic, partitions)| {
+                    let found = partitions
+                        .iter()
+                        .map(|(p, offset)| (*p, Ok(Some(offset.clone()))));
+                    (topic.clone(), found.collect())
+                })
+                .collect(),
+        }
+    }
+
+    /// Tombstones for the offsets that `is_over` says are.
+    pub(super) fn tombstones(
+        &self,
+        group: &Str,
+        mut is_over: impl FnMut(&Str, &CommittedOffset) -> bool,
+    ) -> Vec<GroupRecord> {
+        let mut records = Vec::new();
+        for (topic, partitions) in &self.0 {
+            for (partition, offset) in partitions {
+                if is_over(topic, offset) {
+                    records.push(tombstone(group, topic, *partition));
+                }
+            }
+        }
+        records
+    }
+}
+
+pub(super) fn tombstone(group: &Str, topic: &Str, partition: i32) -> GroupRecord {
+    GroupRecord::Offset {
+        group: group.clone(),
+        topic: topic.clone(),
+        partition,
+        offset: None,
+    }
+}
+
+impl ClassicGroup {
+    /// Whether these offsets may be committed (CG-40, CG-41).
+    ///
+    /// # Errors
+    /// The error of all partitions.
+    pub(super) fn check_commit(&self, commit: &OffsetCommit) -> Result<(), ErrorCode> {
+        if commit.generation < 0 && self.state == GroupState::Empty {
+            return Ok(());
+        }
+        if commit.generation < 0 && commit.member.is_empty() && commit.instance.is_none() {
+            return Err(ErrorCode::UNKNOWN_MEMBER_ID);
+        }
+        self.check_member(&commit.member, commit.instance.as_ref())?;
+        if commit.generation != self.generation {
+            return Err(ErrorCode::ILLEGAL_GENERATION);
+        }
+        if self.state == GroupState::CompletingRebalance {
+            return Err(ErrorCode::REBALANCE_IN_PROGRESS);
+        }
+        Ok(())
+    }
+
+    /// Whether offsets of a topic may be deleted (CG-51).
+    pub(super) fn check_offset_delete(&self, topic: &str) -> Result<(), ErrorCode> {
+        if self.state != GroupState::Empty && self.may_subscribe_to(topic) {
+            return Err(ErrorCode::GROUP_SUBSCRIBED_TO_TOPIC);
+        }
+        Ok(())
+    }
+
+    /// Whether an offset has grown old (CG-48). `retention` is `offsets.retention.minutes`.
+    pub(super) fn is_expired(
+        &self,
+        topic: &str,
+        offset: &CommittedOffset,
+        retention: Duration,
+        wall: WallMs,
+    ) -> bool {
+        let since = match (&self.protocol_type, self.state) {
+            // Without members ever: each offset for itself.
+            (None, _) => offset.committed_ms,
+            (Some(_), GroupState::Empty) => self.since.0.max(offset.committed_ms),
+            (Some(kind), GroupState::Stable) if kind == CONSUMER && !self.may_subscribe_to(topic) => {
+                offset.committed_ms
+            }
+            _ => return false,
+        };
+        match offset.expires_ms {
+            Some(at) => wall.0 >= at,
+            None => wall.0.saturating_sub(since) >= i64::try_from(retention.as_millis()).unwrap_or(i64::MAX),
+        }
+    }
+}

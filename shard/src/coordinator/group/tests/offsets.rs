@@ -1,0 +1,304 @@
+//! Committing, finding and losing offsets (CG-40…52).
+
+use super::*;
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+fn commit_of(offset: i64) -> OffsetCommit {
+    OffsetCommit {
+        group: "g".into(),
+        generation: -1,
+        version: 8,
+        topics: vec![CommitTopic {
+            name: "t".into(),
+            id: Uuid::ONE,
+            partitions: vec![(0, offset, 3, "m".into())],
+        }],
+        ..OffsetCommit::default()
+    }
+}
+
+fn committed(f: &mut Fixture, commit: OffsetCommit) -> ErrorCode {
+    let to = f.send(GroupRequest::Commit(commit));
+    f.finish_writes();
+    match f.take(to) {
+        Some(GroupReply::Commit(results)) => results[0].1[0].1,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn found(f: &mut Fixture) -> Option<i64> {
+    let to = f.send(GroupRequest::Fetch(OffsetFetch {
+        group: "g".into(),
+        topics: Some(vec![("t".into(), vec![0])]),
+        require_stable: false,
+    }));
+    match f.take(to) {
+        Some(GroupReply::Fetch(results)) => results[0].1[0].1.clone().unwrap().map(|o| o.offset),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn deleted(f: &mut Fixture) -> ErrorCode {
+    let to = f.send(GroupRequest::Delete("g".into()));
+    f.finish_writes();
+    match f.take(to) {
+        Some(GroupReply::Delete(result)) => result.error_code,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_commit_is_found_when_it_is_written_and_after_a_restart() {
+    let mut f = Fixture::new();
+    let to = f.send(GroupRequest::Commit(commit_of(5)));
+    assert!(f.take(to).is_none());
+    assert_eq!(found(&mut f), None);
+    f.finish_writes();
+    assert!(f.take(to).is_some());
+    assert_eq!(found(&mut f), Some(5));
+    f.restart();
+    assert_eq!(found(&mut f), Some(5));
+}
+
+#[test]
+fn a_commit_that_cannot_be_written_is_refused_and_changes_nothing() {
+    let mut f = Fixture::new();
+    assert_eq!(committed(&mut f, commit_of(5)), ErrorCode::NONE);
+    let to = f.send(GroupRequest::Commit(commit_of(6)));
+    f.finish_write(Err(ErrorCode::KAFKA_STORAGE_ERROR));
+    let Some(GroupReply::Commit(results)) = f.take(to) else {
+        panic!()
+    };
+    assert_eq!(results[0].1[0].1, ErrorCode::NOT_COORDINATOR);
+    assert_eq!(found(&mut f), Some(5));
+}
+
+#[test]
+fn who_may_commit() {
+    let mut f = Fixture::new();
+    let unknown = |version| OffsetCommit {
+        generation: 1,
+        member: "x".into(),
+        version,
+        ..commit_of(1)
+    };
+    assert_eq!(committed(&mut f, unknown(8)), ErrorCode::ILLEGAL_GENERATION);
+    assert_eq!(committed(&mut f, unknown(9)), ErrorCode::GROUP_ID_NOT_FOUND);
+    let ids = f.stable(2);
+    let by = |member: &Str, generation| OffsetCommit {
+        generation,
+        member: member.clone(),
+        ..commit_of(1)
+    };
+    assert_eq!(committed(&mut f, commit_of(1)), ErrorCode::UNKNOWN_MEMBER_ID);
+    assert_eq!(
+        committed(&mut f, by(&"x".into(), 1)),
+        ErrorCode::UNKNOWN_MEMBER_ID
+    );
+    assert_eq!(committed(&mut f, by(&ids[1], 0)), ErrorCode::ILLEGAL_GENERATION);
+    assert_eq!(committed(&mut f, by(&ids[1], 1)), ErrorCode::NONE);
+    let (_, newcomer) = f.come();
+    assert_eq!(
+        committed(&mut f, by(&ids[1], 1)),
+        ErrorCode::NONE,
+        "before it joins again"
+    );
+    for id in &ids {
+        f.join(id);
+    }
+    assert_eq!(f.joined(newcomer).generation_id, 2);
+    assert_eq!(
+        committed(&mut f, by(&ids[1], 2)),
+        ErrorCode::REBALANCE_IN_PROGRESS
+    );
+}
+
+#[test]
+fn commits_keep_a_session() {
+    let mut f = Fixture::new();
+    let ids = f.stable(1);
+    for n in 0..20 {
+        f.pass(Duration::from_secs(5));
+        let commit = OffsetCommit {
+            generation: 1,
+            member: ids[0].clone(),
+            ..commit_of(n)
+        };
+        assert_eq!(committed(&mut f, commit), ErrorCode::NONE);
+    }
+}
+
+#[test]
+fn too_much_metadata_is_refused_for_its_partition() {
+    let mut f = Fixture::new();
+    let mut commit = commit_of(1);
+    commit.topics[0]
+        .partitions
+        .push((1, 2, -1, Str::from("x".repeat(4097))));
+    commit.topics[0]
+        .partitions
+        .push((2, 3, -1, Str::from("\u{e9}".repeat(4096))));
+    let to = f.send(GroupRequest::Commit(commit));
+    f.finish_writes();
+    let Some(GroupReply::Commit(results)) = f.take(to) else {
+        panic!()
+    };
+    assert_eq!(
+        results[0].1,
+        [
+            (0, ErrorCode::NONE),
+            (1, ErrorCode::OFFSET_METADATA_TOO_LARGE),
+            (2, ErrorCode::NONE)
+        ]
+    );
+}
+
+#[test]
+fn offsets_of_groups_without_members_expire_each_for_itself() {
+    let mut f = Fixture::new();
+    committed(&mut f, commit_of(1));
+    f.pass(6 * DAY);
+    let mut other = commit_of(2);
+    other.topics[0].name = "u".into();
+    committed(&mut f, other);
+    f.pass(DAY + Duration::from_secs(600));
+    f.finish_writes();
+    assert_eq!(found(&mut f), None);
+    assert_eq!(f.state(), "Empty");
+    f.pass(6 * DAY);
+    f.finish_writes();
+    assert_eq!(f.state(), "Dead", "the group goes with its last offset");
+    f.restart();
+    assert_eq!(f.state(), "Dead");
+}
+
+#[test]
+fn offsets_of_an_empty_group_expire_after_it_became_empty() {
+    let mut f = Fixture::new();
+    let ids = f.stable(1);
+    let commit = OffsetCommit {
+        generation: 1,
+        member: ids[0].clone(),
+        ..commit_of(1)
+    };
+    committed(&mut f, commit);
+    for _ in 0..8 * 24 * 12 {
+        f.pass(Duration::from_secs(300));
+        f.heartbeat(&ids[0], 1);
+        // Ten seconds of session are too short for five minutes: join again each time.
+        if f.state() != "Stable" {
+            break;
+        }
+    }
+    f.finish_writes();
+    assert_eq!(f.state(), "Empty");
+    assert_eq!(found(&mut f), Some(1));
+    f.pass(6 * DAY);
+    f.finish_writes();
+    assert_eq!(found(&mut f), Some(1));
+    f.pass(2 * DAY);
+    f.finish_writes();
+    assert_eq!(f.state(), "Dead");
+}
+
+#[test]
+fn an_explicit_retention_is_kept_to() {
+    let mut f = Fixture::new();
+    let commit = OffsetCommit {
+        retention: Some(Duration::from_secs(3600)),
+        version: 4,
+        ..commit_of(1)
+    };
+    committed(&mut f, commit);
+    f.pass(Duration::from_secs(3000));
+    f.finish_writes();
+    assert_eq!(found(&mut f), Some(1));
+    f.restart();
+    f.pass(Duration::from_secs(1300));
+    f.finish_writes();
+    assert_eq!(found(&mut f), None);
+}
+
+#[test]
+fn a_commit_on_its_way_is_not_taken_for_old() {
+    let mut f = Fixture::new();
+    committed(&mut f, commit_of(1));
+    f.pass(7 * DAY - Duration::from_secs(300));
+    let to = f.send(GroupRequest::Commit(commit_of(2)));
+    f.pass(Duration::from_secs(900));
+    f.finish_writes();
+    assert!(f.take(to).is_some());
+    assert_eq!(found(&mut f), Some(2));
+    f.restart();
+    assert_eq!(found(&mut f), Some(2));
+}
+
+#[test]
+fn groups_are_deleted_when_they_are_empty() {
+    let mut f = Fixture::new();
+    assert_eq!(deleted(&mut f), ErrorCode::GROUP_ID_NOT_FOUND);
+    let ids = f.stable(1);
+    assert_eq!(deleted(&mut f), ErrorCode::NON_EMPTY_GROUP);
+    f.leave(&ids[0], None);
+    f.finish_writes();
+    committed(&mut f, commit_of(1));
+    let to = f.send(GroupRequest::Delete("g".into()));
+    let joining = f.join("");
+    assert_eq!(f.joined(joining).error_code, ErrorCode::COORDINATOR_NOT_AVAILABLE);
+    f.finish_writes();
+    assert!(f.take(to).is_some());
+    assert_eq!(f.state(), "Dead");
+    assert_eq!(found(&mut f), None);
+    f.restart();
+    assert_eq!(f.state(), "Dead");
+}
+
+#[test]
+fn a_deletion_that_cannot_be_written_leaves_the_group() {
+    let mut f = Fixture::new();
+    committed(&mut f, commit_of(1));
+    let to = f.send(GroupRequest::Delete("g".into()));
+    f.finish_write(Err(ErrorCode::REQUEST_TIMED_OUT));
+    let Some(GroupReply::Delete(result)) = f.take(to) else {
+        panic!()
+    };
+    assert_eq!(result.error_code, ErrorCode::COORDINATOR_NOT_AVAILABLE);
+    assert_eq!(found(&mut f), Some(1));
+    assert_eq!(deleted(&mut f), ErrorCode::NONE);
+}
+
+#[test]
+fn offsets_are_deleted_unless_their_topic_is_subscribed() {
+    let mut f = Fixture::new();
+    committed(&mut f, commit_of(1));
+    // A subscription to "s", version 0.
+    let subscription: &'static [u8] = &[0, 0, 0, 0, 0, 1, 0, 1, b's', 0xff, 0xff, 0xff, 0xff];
+    let to = f.join_at(3, "", |r| r.protocols = vec![protocol("range", subscription)]);
+    f.pass(Duration::from_secs(3));
+    let id = f.joined(to).member_id;
+    f.assign(&[id], 1);
+    let to = f.send(GroupRequest::DeleteOffsets {
+        group: "g".into(),
+        topics: vec![("t".into(), vec![0, 1]), ("s".into(), vec![0])],
+    });
+    f.finish_writes();
+    let Some(GroupReply::DeleteOffsets(Ok(results))) = f.take(to) else {
+        panic!()
+    };
+    assert_eq!(results[0].1, [(0, ErrorCode::NONE), (1, ErrorCode::NONE)]);
+    assert_eq!(results[1].1, [(0, ErrorCode::GROUP_SUBSCRIBED_TO_TOPIC)]);
+    assert_eq!(found(&mut f), None);
+}
+
+#[test]
+fn a_deleted_topic_takes_its_offsets_along() {
+    let mut f = Fixture::new();
+    committed(&mut f, commit_of(1));
+    f.coordinator.forget_topics(&["t".into()], f.now, f.wall);
+    f.collect();
+    f.finish_writes();
+    assert_eq!(found(&mut f), None);
+    f.restart();
+    assert_eq!(found(&mut f), None);
+}

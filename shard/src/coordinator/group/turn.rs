@@ -1,0 +1,82 @@
+//! What one call of a coordinator works with beside the group: the times, the settings, and where its effects go.
+
+use std::collections::VecDeque;
+
+use protocol::{ErrorCode, Str};
+
+use super::record::GroupRecord;
+use super::request::{ByTopic, GroupOutput, GroupReply, GroupSettings, WriteId};
+use super::timers::Timers;
+use crate::env::{Instant, WallMs};
+use crate::message::ReplyTo;
+
+/// What happens when an append is done.
+#[derive(Debug)]
+pub(super) enum Then {
+    /// An OffsetCommit is answered.
+    Committed {
+        to: ReplyTo,
+        results: ByTopic<ErrorCode>,
+    },
+    /// The assignment of a generation takes effect.
+    Assigned { generation: i32 },
+    /// An instance has its new member id, or gets the old one back.
+    Renamed(Box<super::join::Rename>),
+    /// An OffsetDelete is answered.
+    OffsetsDeleted {
+        to: ReplyTo,
+        results: ByTopic<ErrorCode>,
+    },
+    /// A DeleteGroups is answered.
+    Deleted { to: ReplyTo },
+    /// Nobody waits: an empty generation, or old offsets. Lost, it is found again.
+    Nothing,
+}
+
+/// An append under way.
+#[derive(Debug)]
+pub(super) struct Write {
+    pub id: WriteId,
+    pub group: Str,
+    pub records: Vec<GroupRecord>,
+    pub then: Then,
+}
+
+/// Where the effects of a coordinator's calls go.
+#[derive(Debug, Default)]
+pub(super) struct Effects {
+    pub outputs: VecDeque<GroupOutput>,
+    pub timers: Timers,
+    pub writes: VecDeque<Write>,
+    pub next_write: u64,
+}
+
+/// See the module.
+pub(super) struct Turn<'a> {
+    pub settings: &'a GroupSettings,
+    pub effects: &'a mut Effects,
+    pub now: Instant,
+    pub wall: WallMs,
+}
+
+impl Turn<'_> {
+    pub(super) fn reply(&mut self, to: ReplyTo, reply: GroupReply) {
+        self.effects.outputs.push_back(GroupOutput::Reply { to, reply });
+    }
+
+    /// Appends records for a group, and remembers what to do then.
+    pub(super) fn append(&mut self, group: &Str, records: Vec<GroupRecord>, then: Then) {
+        let id = WriteId(self.effects.next_write);
+        self.effects.next_write += 1;
+        self.effects.outputs.push_back(GroupOutput::Append {
+            write: id,
+            records: records.clone(),
+        });
+        self.effects.writes.push_back(Write {
+            id,
+            group: group.clone(),
+            records,
+            then,
+        });
+    }
+}
