@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use shard::budget::{Budget, BudgetLimits};
+use shard::config::BrokerLayers;
+use shard::coordinator::driver::GroupDriver;
 use shard::driver::OwnerDriver;
 use shard::env::Env;
 use shard::image::MetadataImage;
@@ -29,6 +31,7 @@ use storage::recovery::recover_journals;
 use storage::store::{Store, StoreOptions};
 
 use crate::api::fetch_sessions;
+use crate::config::groups::group_settings;
 use crate::config::settings::Settings;
 use crate::control::{self, Control, ControlSeed};
 use crate::exit::{Failure, Status};
@@ -176,6 +179,12 @@ pub fn start<E: Env, L: LogsIo>(
         budget,
         nothing,
     ));
+    let groups = GroupDriver::new(
+        env.clone(),
+        router.clone(),
+        group_settings(&BrokerLayers::of_file(&broker.settings.fixed)),
+    );
+    groups.start();
     let driver = OwnerDriver::new(env.clone(), owner, logs.clone(), router);
     let measured = broker.metrics.clone();
     driver.start(move |took| measured.committed(took), on_failure);
@@ -186,6 +195,7 @@ pub fn start<E: Env, L: LogsIo>(
     env.spawn(publish::follow(
         broker.clone(),
         driver.clone(),
+        groups.clone(),
         logs.clone(),
         to_follow,
     ));
@@ -196,7 +206,7 @@ pub fn start<E: Env, L: LogsIo>(
     let (scraped, scraped_owner, scraped_logs) = (broker.clone(), driver.clone(), logs.clone());
     env.spawn(async move {
         inbox_of
-            .serve_inbox(inbox, move |message| match message {
+            .serve_inbox(inbox, &groups, move |message| match message {
                 NodeMessage::Publish(publication) => {
                     let _ = publications.send(publication);
                 }

@@ -5,7 +5,9 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use protocol::Str;
 use shard::config::TopicSettings;
+use shard::coordinator::driver::GroupDriver;
 use shard::driver::OwnerDriver;
 use shard::env::Env;
 use shard::ids::{BrokerId, ShardId};
@@ -15,6 +17,7 @@ use shard::placement::Placement;
 use storage::notify::join_all;
 use storage::types::{LeaderEpoch, LogId, TopicId};
 
+use crate::api::groups::OFFSETS_TOPIC;
 use crate::node::{Broker, NodeMessage};
 use crate::view::View;
 
@@ -207,6 +210,7 @@ const OPENING_MAX: usize = 8;
 pub async fn follow<E: Env, L: LogsIo>(
     broker: Rc<Broker<E>>,
     driver: OwnerDriver<E, L, NodeMessage>,
+    groups: GroupDriver<E, NodeMessage>,
     logs: L,
     publications: flume::Receiver<Publication>,
 ) {
@@ -236,9 +240,31 @@ pub async fn follow<E: Env, L: LogsIo>(
                 join_all(carried).await;
             }
         }
+        lead_groups(&groups, &changes, shard);
         broker.set_view(view);
         // Nobody waits for it any more only when the node stops.
         let _ = done.send(shard);
+    }
+}
+
+/// Group coordinators follow their partitions; of all topics that are gone, the committed offsets are.
+fn lead_groups<E: Env>(groups: &GroupDriver<E, NodeMessage>, changes: &[LogChange], shard: ShardId) {
+    let is_groups = |change: &&LogChange| &*change.topic == OFFSETS_TOPIC && change.shard == shard;
+    for change in changes.iter().filter(is_groups) {
+        match change.what {
+            LogChangeKind::Open(_) => groups.lead(change.log),
+            LogChangeKind::Delete => groups.resign(change.log),
+            LogChangeKind::Reconfigure => {}
+        }
+    }
+    let mut gone: Vec<Str> = changes
+        .iter()
+        .filter(|change| change.what == LogChangeKind::Delete)
+        .map(|change| Str::from(change.topic.to_string()))
+        .collect();
+    gone.dedup();
+    if !gone.is_empty() {
+        groups.forget_topics(&gone);
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use storage::error::StorageError;
 use storage::log::query::ProducerSweep;
 
+use crate::coordinator::driver::GroupDriver;
 use crate::env::{Env, Instant};
 use crate::message::ShardReply;
 use crate::owner::{ColdFetch, LogsIo, OffsetLookup, Owner, OwnerOutput};
@@ -88,8 +89,13 @@ impl<E: Env, L: LogsIo, N: Send + 'static> OwnerDriver<E, L, N> {
             .spawn(async move { while logs.background().await.is_ok() {} });
     }
 
-    /// Handles the shard's messages for ever; `on_node` gets the process's own.
-    pub async fn serve_inbox(&self, mut inbox: Inbox<ShardMessage<N>>, mut on_node: impl FnMut(N)) {
+    /// Handles the shard's messages for ever; `groups` gets those for coordinators, `on_node` the process's own.
+    pub async fn serve_inbox(
+        &self,
+        mut inbox: Inbox<ShardMessage<N>>,
+        groups: &GroupDriver<E, N>,
+        mut on_node: impl FnMut(N),
+    ) {
         let mut handled = 0;
         loop {
             let batch = inbox.recv().await;
@@ -100,6 +106,7 @@ impl<E: Env, L: LogsIo, N: Send + 'static> OwnerDriver<E, L, N> {
                     ShardMessage::Request { to, request } => {
                         self.0.owner.borrow_mut().handle(to, request, wall)
                     }
+                    ShardMessage::Coordinate { to, log, request } => groups.handle(to, log, *request),
                     ShardMessage::Reply { token, reply } => self.0.router.deliver(token, reply),
                     ShardMessage::Cancel(to) => self.0.owner.borrow_mut().cancel(to),
                     ShardMessage::Node(message) => on_node(message),

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use protocol::{ErrorCode, RecordBytes};
 use storage::types::{LeaderEpoch, LogId, Offset, ProducerId};
 
+use crate::coordinator::group::GroupReply;
 use crate::env::Instant;
 use crate::ids::{BrokerId, ShardId};
 use crate::replies::ReplyToken;
@@ -44,6 +45,8 @@ pub enum ShardReply {
     Offsets(Vec<OffsetAnswer>),
     /// In order of topic id and partition.
     Logs(Vec<LogSummary>),
+    /// A group coordinator's, or why there is none here.
+    Group(Box<Result<GroupReply, ErrorCode>>),
 }
 
 /// The part of a Produce that one shard serves: validated batches, in request order.

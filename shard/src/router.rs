@@ -6,10 +6,12 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
+use crate::coordinator::group::GroupRequest;
 use crate::ids::ShardId;
 use crate::message::{ReplyTo, ShardReply, ShardRequest};
 use crate::replies::{Replies, Reply, ReplyToken};
 use crate::runtime::mailbox::Outbox;
+use storage::types::LogId;
 
 /// Requests of one shard that may be open at other shards (and itself); connections stop reading above it.
 pub const OPEN_REQUESTS_MAX: usize = 1 << 16;
@@ -23,6 +25,15 @@ pub enum ShardMessage<N> {
         to: ReplyTo,
         /// The request.
         request: ShardRequest,
+    },
+    /// A request to the group coordinator of a partition of `__consumer_offsets`.
+    Coordinate {
+        /// Where the answer goes.
+        to: ReplyTo,
+        /// The partition.
+        log: LogId,
+        /// The request.
+        request: Box<GroupRequest>,
     },
     /// An answer.
     Reply {
@@ -85,12 +96,29 @@ impl<N: Send + 'static> Router<N> {
     /// # Errors
     /// [`Overloaded`]; a connection awaits [`Self::room`] before it starts a request.
     pub fn ask(&self, shard: ShardId, request: ShardRequest) -> Result<Asked, Overloaded> {
+        self.send(shard, |to| ShardMessage::Request { to, request })
+    }
+
+    /// Sends a request to a group coordinator.
+    ///
+    /// # Errors
+    /// As [`Self::ask`].
+    pub fn coordinate(&self, shard: ShardId, log: LogId, request: GroupRequest) -> Result<Asked, Overloaded> {
+        let request = Box::new(request);
+        self.send(shard, |to| ShardMessage::Coordinate { to, log, request })
+    }
+
+    fn send(
+        &self,
+        shard: ShardId,
+        message: impl FnOnce(ReplyTo) -> ShardMessage<N>,
+    ) -> Result<Asked, Overloaded> {
         let (token, reply) = self.0.replies.register().ok_or(Overloaded)?;
         let to = ReplyTo {
             shard: self.shard(),
             token,
         };
-        self.0.outbox.push(shard, ShardMessage::Request { to, request });
+        self.0.outbox.push(shard, message(to));
         Ok(Asked { shard, to, reply })
     }
 

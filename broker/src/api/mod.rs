@@ -12,6 +12,7 @@ pub mod describe_topic_partitions;
 pub mod fetch;
 pub mod fetch_sessions;
 pub mod find_coordinator;
+pub mod groups;
 pub mod init_producer_id;
 mod leaders;
 pub mod list_config_resources;

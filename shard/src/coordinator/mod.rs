@@ -10,7 +10,11 @@
 //! What is decided from is what is committed, plus what a restart may lose (who is a member, who waits); an answer that
 //! promises something leaves after its records are committed.
 
+#[cfg(feature = "runtime")]
+pub mod driver;
 pub mod group;
+pub mod replay;
+mod writer;
 
 use protocol::hash::partition_for_id;
 

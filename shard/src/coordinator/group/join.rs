@@ -74,7 +74,7 @@ impl ClassicGroup {
             .group_instance_id
             .as_ref()
             .unwrap_or(&joining.client.client_id);
-        let id = Str::from(format!("{name}-{}", joining.fresh));
+        let id = Str::from(format!("{name}-{}", hyphenated(joining.fresh)));
         match &request.group_instance_id {
             Some(instance) => match self.instance(instance).cloned() {
                 Some(old) => self.replace_member(turn, joining, &old, id),
@@ -372,4 +372,11 @@ impl ClassicGroup {
             self.remove(&id);
         }
     }
+}
+
+/// A UUID as the RFC writes it (RFC 9562 §4): member ids end so, and people search for them.
+fn hyphenated(id: Uuid) -> String {
+    let hex = format!("{:032x}", id.as_u128());
+    let (a, b, c, d, e) = (&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]);
+    format!("{a}-{b}-{c}-{d}-{e}")
 }

@@ -259,6 +259,29 @@ impl GroupCoordinator {
         self.effects.timers.next()
     }
 
+    /// This coordinator ends, another one takes over: the answers of all who wait.
+    #[must_use]
+    pub fn close(mut self) -> Vec<(ReplyTo, GroupReply)> {
+        let error = ErrorCode::NOT_COORDINATOR;
+        let mut replies = Vec::new();
+        for write in std::mem::take(&mut self.effects.writes) {
+            match write.then {
+                Then::Committed { to, results } => {
+                    replies.push((to, GroupReply::Commit(unless_failed(results, Err(error)))));
+                }
+                Then::OffsetsDeleted { to, .. } => replies.push((to, GroupReply::DeleteOffsets(Err(error)))),
+                Then::Deleted { to } => replies.push((to, deletion(&write.group, Err(error)))),
+                Then::Renamed(rename) => replies.push((rename.to, join::refusal(error, &rename.new))),
+                Then::Assigned { .. } | Then::Nothing => {}
+            }
+        }
+        for member in self.groups.values().flat_map(|g| g.classic.members()) {
+            replies.extend(member.join.map(|to| (to, join::refusal(error, &member.id))));
+            replies.extend(member.sync.map(|to| (to, sync::refusal(error))));
+        }
+        replies
+    }
+
     /// The next thing to do; to be drained after each call of the above.
     pub fn poll_output(&mut self) -> Option<GroupOutput> {
         self.effects.outputs.pop_front()

@@ -1,0 +1,137 @@
+//! DescribeGroups, ListGroups, DeleteGroups (CG-52, CG-60…63).
+
+use protocol::ErrorCode;
+use protocol::Str;
+use protocol::messages::delete_groups::{DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse};
+use protocol::messages::describe_groups::{
+    DescribeGroupsRequest, DescribeGroupsResponse, DescribeGroupsResponseDescribedGroup,
+};
+use protocol::messages::list_groups::{ListGroupsRequest, ListGroupsResponse, ListedGroup};
+use shard::coordinator::group::{GroupReply, GroupRequest};
+use shard::env::Env;
+
+use super::{OFFSETS_TOPIC, send};
+use crate::api::authorized::GROUP_OPERATIONS;
+use crate::request::RequestContext;
+use crate::view::{Home, TopicName};
+
+/// "Not asked for" in the bit field of allowed operations.
+const OPERATIONS_UNKNOWN: i32 = i32::MIN;
+
+/// Since this version an unknown group is an error, and says so.
+const UNKNOWN_IS_ERROR_VERSION: i16 = 6;
+
+/// Answers for each group, in request order.
+pub async fn describe<E: Env>(
+    context: &RequestContext<E>,
+    request: DescribeGroupsRequest,
+) -> DescribeGroupsResponse {
+    let view = context.broker.view();
+    let asked: Vec<_> = request
+        .groups
+        .into_iter()
+        .map(|id| {
+            let on_its_way = send(context, &view, &id, GroupRequest::Describe(id.clone()));
+            (id, on_its_way)
+        })
+        .collect();
+    let mut groups = Vec::with_capacity(asked.len());
+    for (id, on_its_way) in asked {
+        let mut told = match on_its_way.answer().await {
+            Ok(GroupReply::Describe(told)) => told,
+            Ok(other) => unreachable!("a description is answered as one, not with {other:?}"),
+            Err(error_code) => DescribeGroupsResponseDescribedGroup {
+                error_code,
+                group_id: id,
+                ..Default::default()
+            },
+        };
+        if told.error_code == ErrorCode::GROUP_ID_NOT_FOUND {
+            if context.version < UNKNOWN_IS_ERROR_VERSION {
+                told.error_code = ErrorCode::NONE;
+            } else {
+                told.error_message = Some(Str::from(format!("Group {} not found.", told.group_id)));
+            }
+        }
+        told.authorized_operations = if request.include_authorized_operations && told.error_code == ErrorCode::NONE {
+            GROUP_OPERATIONS
+        } else {
+            OPERATIONS_UNKNOWN
+        };
+        context.count_error(told.error_code);
+        groups.push(told);
+    }
+    DescribeGroupsResponse {
+        groups,
+        ..Default::default()
+    }
+}
+
+/// Answers with the groups of all partitions that are coordinated here.
+pub async fn list<E: Env>(context: &RequestContext<E>, request: ListGroupsRequest) -> ListGroupsResponse {
+    let view = context.broker.view();
+    let mut asked = Vec::new();
+    if let Ok(topic) = view.topic(TopicName::Name(OFFSETS_TOPIC)) {
+        for (index, _) in topic.indexed() {
+            if let Ok((_, Home::Shard(shard, log))) = view.partition(topic, index) {
+                asked.push(context.broker.router.coordinate(shard, log, GroupRequest::List));
+            }
+        }
+    }
+    let mut error_code = ErrorCode::NONE;
+    let mut groups: Vec<ListedGroup> = Vec::new();
+    for asked in asked {
+        let answer = match asked {
+            Ok(asked) => super::OnItsWay(Ok(asked)).answer().await,
+            Err(_) => Err(ErrorCode::COORDINATOR_NOT_AVAILABLE),
+        };
+        match answer {
+            Ok(GroupReply::List(listed)) => groups.extend(listed),
+            Ok(other) => unreachable!("a list is answered as one, not with {other:?}"),
+            // What is led elsewhere is listed there.
+            Err(ErrorCode::NOT_COORDINATOR) => {}
+            Err(error) => error_code = error,
+        }
+    }
+    if error_code != ErrorCode::NONE {
+        groups.clear();
+    }
+    // States and types compare without case, as in Kafka.
+    let is_among = |asked: &[Str], value: &str| asked.is_empty() || asked.iter().any(|a| a.eq_ignore_ascii_case(value));
+    groups.retain(|g| {
+        is_among(&request.states_filter, &g.group_state) && is_among(&request.types_filter, &g.group_type)
+    });
+    context.count_error(error_code);
+    ListGroupsResponse {
+        error_code,
+        groups,
+        ..Default::default()
+    }
+}
+
+/// Answers for each group, in request order.
+pub async fn delete<E: Env>(context: &RequestContext<E>, request: DeleteGroupsRequest) -> DeleteGroupsResponse {
+    let view = context.broker.view();
+    let asked: Vec<_> = request
+        .groups_names
+        .into_iter()
+        .map(|id| {
+            let on_its_way = send(context, &view, &id, GroupRequest::Delete(id.clone()));
+            (id, on_its_way)
+        })
+        .collect();
+    let mut results = Vec::with_capacity(asked.len());
+    for (group_id, on_its_way) in asked {
+        let result = match on_its_way.answer().await {
+            Ok(GroupReply::Delete(result)) => result,
+            Ok(other) => unreachable!("a deletion is answered as one, not with {other:?}"),
+            Err(error_code) => DeletableGroupResult { group_id, error_code },
+        };
+        context.count_error(result.error_code);
+        results.push(result);
+    }
+    DeleteGroupsResponse {
+        results,
+        ..Default::default()
+    }
+}

@@ -1,0 +1,334 @@
+//! OffsetCommit, OffsetFetch, OffsetDelete (CG-40…51). Which topics exist is looked up here; the coordinator gets those that
+//! do, by name, with their ids.
+
+use std::time::Duration;
+
+use protocol::messages::offset_commit::{
+    OffsetCommitRequest, OffsetCommitResponse, OffsetCommitResponsePartition, OffsetCommitResponseTopic,
+};
+use protocol::messages::offset_delete::{
+    OffsetDeleteRequest, OffsetDeleteResponse, OffsetDeleteResponsePartition, OffsetDeleteResponseTopic,
+};
+use protocol::messages::offset_fetch::{
+    OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics, OffsetFetchResponse,
+    OffsetFetchResponseGroup, OffsetFetchResponsePartition, OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic, OffsetFetchResponseTopics,
+};
+use protocol::{ErrorCode, Str, Uuid};
+use shard::coordinator::group::{
+    ByTopic, CommitTopic, CommittedOffset, GroupReply, GroupRequest, OffsetCommit, OffsetFetch,
+};
+use shard::env::Env;
+use shard::image::TopicImage;
+use storage::types::TopicId;
+
+use super::{ask, send};
+use crate::request::RequestContext;
+use crate::view::{TopicName, View};
+
+/// Since this version topics are named by their ids (KIP-848).
+const TOPIC_ID_VERSION: i16 = 10;
+
+/// Since this version a request asks for several groups (KIP-709).
+const GROUPS_VERSION: i16 = 8;
+
+/// Answers for each partition, in request order.
+pub async fn commit<E: Env>(context: &RequestContext<E>, request: OffsetCommitRequest) -> OffsetCommitResponse {
+    let view = context.broker.view();
+    let by_id = context.version >= TOPIC_ID_VERSION;
+    let mut commit = OffsetCommit {
+        group: request.group_id.clone(),
+        member: request.member_id,
+        instance: request.group_instance_id,
+        generation: request.generation_id_or_member_epoch,
+        version: context.version,
+        retention: u64::try_from(request.retention_time_ms).ok().map(Duration::from_millis),
+        topics: Vec::with_capacity(request.topics.len()),
+    };
+    let mut answer = Vec::with_capacity(request.topics.len());
+    // For each partition that the coordinator is asked about, its place in the answer.
+    let mut places = Vec::new();
+    for (t, topic) in request.topics.into_iter().enumerate() {
+        let found = find(&view, by_id, &topic.name, topic.topic_id);
+        let mut asked = Vec::new();
+        let mut told = Vec::with_capacity(topic.partitions.len());
+        for (p, partition) in topic.partitions.into_iter().enumerate() {
+            let index = partition.partition_index;
+            let error_code = match found {
+                Ok(topic) if topic.partition(index).is_some() => {
+                    places.push((t, p));
+                    let metadata = partition.committed_metadata.unwrap_or_default();
+                    asked.push((index, partition.committed_offset, partition.committed_leader_epoch, metadata));
+                    ErrorCode::NONE
+                }
+                Ok(_) => ErrorCode::UNKNOWN_TOPIC_OR_PARTITION,
+                Err(error) => error,
+            };
+            told.push(OffsetCommitResponsePartition {
+                partition_index: index,
+                error_code,
+            });
+        }
+        if let (Ok(topic), false) = (found, asked.is_empty()) {
+            commit.topics.push(CommitTopic {
+                name: Str::from(topic.name.to_string()),
+                id: wire_id(topic.id),
+                partitions: asked,
+            });
+        }
+        answer.push(OffsetCommitResponseTopic {
+            name: topic.name,
+            topic_id: topic.topic_id,
+            partitions: told,
+        });
+    }
+    if !places.is_empty() {
+        let outcome = match ask(context, &request.group_id, GroupRequest::Commit(commit)).await {
+            Ok(GroupReply::Commit(results)) => Ok(results),
+            Ok(other) => unreachable!("a commit is answered as one, not with {other:?}"),
+            Err(error) => Err(error),
+        };
+        let mut errors = outcome.iter().flatten().flat_map(|(_, of)| of.iter().map(|(_, error)| *error));
+        let refused = outcome.as_ref().err().copied().unwrap_or_default();
+        for (t, p) in places {
+            answer[t].partitions[p].error_code = errors.next().unwrap_or(refused);
+        }
+    }
+    context.count_errors(answer.iter().flat_map(|t| &t.partitions).map(|p| p.error_code));
+    OffsetCommitResponse {
+        topics: answer,
+        ..Default::default()
+    }
+}
+
+fn find<'a>(view: &'a View, by_id: bool, name: &'a Str, id: Uuid) -> Result<&'a TopicImage, ErrorCode> {
+    let name = if by_id {
+        TopicName::Id(TopicId(id.0))
+    } else {
+        TopicName::Name(name)
+    };
+    view.topic(name).map(|topic| &**topic)
+}
+
+fn wire_id(id: TopicId) -> Uuid {
+    Uuid(id.0)
+}
+
+/// Answers for each group, in request order.
+pub async fn fetch<E: Env>(context: &RequestContext<E>, request: OffsetFetchRequest) -> OffsetFetchResponse {
+    let view = context.broker.view();
+    let is_single = context.version < GROUPS_VERSION;
+    let asked = if is_single { vec![as_group(&request)] } else { request.groups };
+    let on_their_way: Vec<_> = asked
+        .into_iter()
+        .map(|group| {
+            let read = OffsetFetch {
+                group: group.group_id.clone(),
+                topics: group.topics.as_ref().map(|topics| known(&view, context.version, topics)),
+                require_stable: request.require_stable,
+            };
+            let on_its_way = send(context, &view, &group.group_id, GroupRequest::Fetch(read));
+            (group, on_its_way)
+        })
+        .collect();
+    let mut groups = Vec::with_capacity(on_their_way.len());
+    for (group, on_its_way) in on_their_way {
+        let found = match on_its_way.answer().await {
+            Ok(GroupReply::Fetch(found)) => Ok(found),
+            Ok(other) => unreachable!("an offset fetch is answered as one, not with {other:?}"),
+            Err(error) => Err(error),
+        };
+        let told = told(&view, context.version, group, found);
+        context.count_error(told.error_code);
+        groups.push(told);
+    }
+    if is_single {
+        return flat(groups.pop().unwrap_or_default(), context.version);
+    }
+    OffsetFetchResponse {
+        groups,
+        ..Default::default()
+    }
+}
+
+/// A request for one group in the form of the later versions.
+fn as_group(request: &OffsetFetchRequest) -> OffsetFetchRequestGroup {
+    let topics = request.topics.as_ref().map(|topics| {
+        let topic = |t: &protocol::messages::offset_fetch::OffsetFetchRequestTopic| OffsetFetchRequestTopics {
+            name: t.name.clone(),
+            partition_indexes: t.partition_indexes.clone(),
+            ..Default::default()
+        };
+        topics.iter().map(topic).collect()
+    });
+    OffsetFetchRequestGroup {
+        group_id: request.group_id.clone(),
+        topics,
+        ..Default::default()
+    }
+}
+
+/// Topics by name; those whose id is unknown are left out.
+fn known(view: &View, version: i16, topics: &[OffsetFetchRequestTopics]) -> Vec<(Str, Vec<i32>)> {
+    topics
+        .iter()
+        .filter_map(|t| {
+            let name = if version >= TOPIC_ID_VERSION {
+                Str::from(find(view, true, &t.name, t.topic_id).ok()?.name.to_string())
+            } else {
+                t.name.clone()
+            };
+            Some((name, t.partition_indexes.clone()))
+        })
+        .collect()
+}
+
+type Found = Result<ByTopic<Result<Option<CommittedOffset>, ErrorCode>>, ErrorCode>;
+
+fn told(view: &View, version: i16, group: OffsetFetchRequestGroup, found: Found) -> OffsetFetchResponseGroup {
+    let mut answer = OffsetFetchResponseGroup {
+        group_id: group.group_id,
+        ..Default::default()
+    };
+    let found = match found {
+        Ok(found) => found,
+        Err(error) => {
+            answer.error_code = error;
+            return answer;
+        }
+    };
+    let by_id = version >= TOPIC_ID_VERSION;
+    let id_of = |name: &Str| view.topic(TopicName::Name(name)).map(|t| wire_id(t.id)).ok();
+    for (name, partitions) in found {
+        let topic_id = match (by_id, id_of(&name)) {
+            (true, Some(id)) => id,
+            // A topic that is gone has no id to be named by.
+            (true, None) => continue,
+            (false, _) => Uuid::default(),
+        };
+        answer.topics.push(OffsetFetchResponseTopics {
+            name,
+            topic_id,
+            partitions: partitions.into_iter().map(partition).collect(),
+        });
+    }
+    let unknown = group.topics.into_iter().flatten().filter(|t| by_id && find(view, true, &t.name, t.topic_id).is_err());
+    for topic in unknown {
+        let none = |index| partition((index, Err(ErrorCode::UNKNOWN_TOPIC_ID)));
+        answer.topics.push(OffsetFetchResponseTopics {
+            topic_id: topic.topic_id,
+            partitions: topic.partition_indexes.into_iter().map(none).collect(),
+            ..Default::default()
+        });
+    }
+    answer
+}
+
+fn partition((index, found): (i32, Result<Option<CommittedOffset>, ErrorCode>)) -> OffsetFetchResponsePartitions {
+    let none = OffsetFetchResponsePartitions {
+        partition_index: index,
+        committed_offset: -1,
+        committed_leader_epoch: -1,
+        metadata: Some(Str::new()),
+        ..Default::default()
+    };
+    match found {
+        Ok(None) => none,
+        Ok(Some(offset)) => OffsetFetchResponsePartitions {
+            committed_offset: offset.offset,
+            committed_leader_epoch: offset.leader_epoch,
+            metadata: Some(offset.metadata),
+            ..none
+        },
+        Err(error_code) => OffsetFetchResponsePartitions { error_code, ..none },
+    }
+}
+
+/// The answer of a version that knows one group. Version 1 has no error for the group: each partition says it.
+fn flat(group: OffsetFetchResponseGroup, version: i16) -> OffsetFetchResponse {
+    let partition = |p: OffsetFetchResponsePartitions| OffsetFetchResponsePartition {
+        partition_index: p.partition_index,
+        committed_offset: p.committed_offset,
+        committed_leader_epoch: p.committed_leader_epoch,
+        metadata: p.metadata,
+        error_code: p.error_code,
+    };
+    OffsetFetchResponse {
+        topics: group
+            .topics
+            .into_iter()
+            .map(|t| OffsetFetchResponseTopic {
+                name: t.name,
+                partitions: t.partitions.into_iter().map(partition).collect(),
+            })
+            .collect(),
+        error_code: if version >= 2 { group.error_code } else { ErrorCode::NONE },
+        ..Default::default()
+    }
+}
+
+/// Answers for each partition, in request order.
+pub async fn delete<E: Env>(context: &RequestContext<E>, request: OffsetDeleteRequest) -> OffsetDeleteResponse {
+    let view = context.broker.view();
+    let exists = |topic: &Str, index: i32| {
+        let found = find(&view, false, topic, Uuid::default());
+        found.is_ok_and(|topic| topic.partition(index).is_some())
+    };
+    let mut asked = Vec::new();
+    let mut places = Vec::new();
+    let mut topics = Vec::with_capacity(request.topics.len());
+    for (t, topic) in request.topics.into_iter().enumerate() {
+        let mut known = Vec::new();
+        let mut told = Vec::with_capacity(topic.partitions.len());
+        for (p, partition) in topic.partitions.iter().enumerate() {
+            let is_there = exists(&topic.name, partition.partition_index);
+            if is_there {
+                known.push(partition.partition_index);
+                places.push((t, p));
+            }
+            told.push(OffsetDeleteResponsePartition {
+                partition_index: partition.partition_index,
+                error_code: if is_there {
+                    ErrorCode::NONE
+                } else {
+                    ErrorCode::UNKNOWN_TOPIC_OR_PARTITION
+                },
+            });
+        }
+        if !known.is_empty() {
+            asked.push((topic.name.clone(), known));
+        }
+        topics.push(OffsetDeleteResponseTopic {
+            name: topic.name,
+            partitions: told,
+        });
+    }
+    let deletion = GroupRequest::DeleteOffsets {
+        group: request.group_id.clone(),
+        topics: asked,
+    };
+    let outcome = match ask(context, &request.group_id, deletion).await {
+        Ok(GroupReply::DeleteOffsets(outcome)) => outcome,
+        Ok(other) => unreachable!("a deletion of offsets is answered as one, not with {other:?}"),
+        Err(error) => Err(error),
+    };
+    let results = match outcome {
+        Ok(results) => results,
+        Err(error_code) => {
+            context.count_error(error_code);
+            return OffsetDeleteResponse {
+                error_code,
+                ..Default::default()
+            };
+        }
+    };
+    let errors = results.iter().flat_map(|(_, of)| of.iter().map(|(_, error)| *error));
+    for ((t, p), error) in places.into_iter().zip(errors) {
+        topics[t].partitions[p].error_code = error;
+    }
+    context.count_errors(topics.iter().flat_map(|t| &t.partitions).map(|p| p.error_code));
+    OffsetDeleteResponse {
+        topics,
+        ..Default::default()
+    }
+}

@@ -1,0 +1,376 @@
+//! The tasks around a shard's group coordinators: the log of a partition is replayed when the shard takes it up, appends go to
+//! the partition's owner (this shard, through its mailbox like everybody's), deadlines are kept. Thin: every decision is the
+//! coordinators'. One per shard.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use protocol::{ErrorCode, Str};
+use storage::notify::Notify;
+use storage::types::{LeaderEpoch, LogId, Offset};
+
+use super::group::{GroupCoordinator, GroupOutput, GroupReply, GroupRequest, GroupSettings};
+use super::replay::GroupReplay;
+use super::writer::{Batch, Next, Queue};
+use crate::env::{Env, Instant};
+use crate::message::{
+    Acks, Append, AppendItem, FetchEntry, FetchRead, Isolation, OffsetQuery, OffsetQueryKind, ReplyTo, ShardReply,
+    ShardRequest,
+};
+use crate::router::Router;
+
+/// Bytes of a log read at once while it is replayed.
+const REPLAY_READ_BYTES: usize = 1 << 20;
+
+/// How long an append may take (`offsets.commit.timeout.ms` of Kafka).
+const APPEND_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long to wait before a replay is tried again.
+const REPLAY_RETRY: Duration = Duration::from_secs(1);
+
+/// The coordinators of one shard. Cheap to clone.
+pub struct GroupDriver<E: Env, N: Send + 'static>(Rc<Inner<E, N>>);
+
+struct Inner<E: Env, N: Send + 'static> {
+    env: E,
+    router: Router<N>,
+    settings: RefCell<GroupSettings>,
+    batch_bytes_max: Cell<usize>,
+    partitions: RefCell<BTreeMap<LogId, Partition>>,
+    /// Deadlines may have come nearer.
+    deadlines: Notify,
+}
+
+/// The groups of one partition of `__consumer_offsets`.
+struct Partition {
+    coordinator: GroupCoordinator,
+    /// Nobody is answered until the log has been replayed.
+    is_loading: bool,
+    queue: Queue,
+    /// A task writes what is queued.
+    is_writing: bool,
+    /// Which taking-up of the partition this is: tasks of an earlier one end.
+    life: u64,
+}
+
+impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
+    /// A driver without coordinators.
+    #[must_use]
+    pub fn new(env: E, router: Router<N>, settings: GroupSettings) -> Self {
+        Self(Rc::new(Inner {
+            env,
+            router,
+            settings: RefCell::new(settings),
+            batch_bytes_max: Cell::new(1 << 20),
+            partitions: RefCell::default(),
+            deadlines: Notify::new(),
+        }))
+    }
+
+    /// Starts the deadline task.
+    pub fn start(&self) {
+        let driver = self.clone();
+        self.0.env.spawn(async move { driver.keep_deadlines().await });
+    }
+
+    /// This shard leads a partition of `__consumer_offsets` from now on: its log is replayed.
+    pub fn lead(&self, log: LogId) {
+        let life = self.0.env.random();
+        let partition = Partition {
+            coordinator: GroupCoordinator::new(self.0.settings.borrow().clone()),
+            is_loading: true,
+            queue: Queue::default(),
+            is_writing: false,
+            life,
+        };
+        self.0.partitions.borrow_mut().insert(log, partition);
+        let driver = self.clone();
+        self.0.env.spawn(async move { driver.load(log, life).await });
+    }
+
+    /// This shard leads the partition no longer: whoever waits is sent to the new coordinator.
+    pub fn resign(&self, log: LogId) {
+        let left = self.0.partitions.borrow_mut().remove(&log);
+        for (to, reply) in left.into_iter().flat_map(|p| p.coordinator.close()) {
+            self.answer(to, Ok(reply));
+        }
+    }
+
+    /// Settings of all groups from now on; batches take at most `batch_bytes_max`.
+    pub fn reconfigure(&self, settings: &GroupSettings, batch_bytes_max: usize) {
+        self.0.settings.replace(settings.clone());
+        self.0.batch_bytes_max.set(batch_bytes_max);
+        for partition in self.0.partitions.borrow_mut().values_mut() {
+            partition.coordinator.reconfigure(settings.clone());
+        }
+    }
+
+    /// Topics are gone.
+    pub fn forget_topics(&self, topics: &[Str]) {
+        let logs: Vec<LogId> = self.0.partitions.borrow().keys().copied().collect();
+        for log in logs {
+            self.with(log, None, |c, now, wall| c.forget_topics(topics, now, wall));
+        }
+    }
+
+    /// A request for the coordinator of `log`.
+    pub fn handle(&self, to: ReplyTo, log: LogId, request: GroupRequest) {
+        let refusal = match self.0.partitions.borrow().get(&log) {
+            None => Some(ErrorCode::NOT_COORDINATOR),
+            Some(partition) if partition.is_loading => Some(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS),
+            Some(_) => None,
+        };
+        match refusal {
+            Some(error) => self.answer(to, Err(error)),
+            None => self.with(log, None, |c, now, wall| c.handle(to, request, now, wall)),
+        }
+    }
+
+    /// Looks at each coordinator that serves, for metrics.
+    pub fn inspect(&self, mut look: impl FnMut(LogId, &GroupCoordinator)) {
+        for (log, partition) in self.0.partitions.borrow().iter().filter(|(_, p)| !p.is_loading) {
+            look(*log, &partition.coordinator);
+        }
+    }
+
+    /// Changes a coordinator, of that life if one is named, and carries out what came of it.
+    fn with(
+        &self,
+        log: LogId,
+        life: Option<u64>,
+        change: impl FnOnce(&mut GroupCoordinator, Instant, crate::env::WallMs),
+    ) {
+        let (now, wall) = (self.0.env.now(), self.0.env.wall());
+        let mut starts_writer = None;
+        let mut replies = Vec::new();
+        if let Some(partition) = self.0.partitions.borrow_mut().get_mut(&log) {
+            if life.is_some_and(|life| life != partition.life) {
+                return;
+            }
+            change(&mut partition.coordinator, now, wall);
+            let mut appends = false;
+            while let Some(output) = partition.coordinator.poll_output() {
+                match output {
+                    GroupOutput::Reply { to, reply } => replies.push((to, reply)),
+                    GroupOutput::Append { write, records } => {
+                        appends = true;
+                        partition.queue.push(write, records);
+                    }
+                }
+            }
+            if appends && !partition.is_writing {
+                partition.is_writing = true;
+                starts_writer = Some(partition.life);
+            }
+        }
+        for (to, reply) in replies {
+            self.answer(to, Ok(reply));
+        }
+        if let Some(life) = starts_writer {
+            let driver = self.clone();
+            self.0.env.spawn(async move { driver.write(log, life).await });
+        }
+        self.0.deadlines.notify();
+    }
+
+    fn answer(&self, to: ReplyTo, reply: Result<GroupReply, ErrorCode>) {
+        self.0.router.answer(to, ShardReply::Group(Box::new(reply)));
+    }
+
+    /// Writes what is queued, batch after batch; what comes meanwhile shares the next one.
+    async fn write(&self, log: LogId, life: u64) {
+        loop {
+            let next = match self.0.partitions.borrow_mut().get_mut(&log) {
+                Some(partition) if partition.life == life => {
+                    let next = partition.queue.next(self.0.batch_bytes_max.get(), self.0.env.wall());
+                    partition.is_writing = next.is_some();
+                    next
+                }
+                _ => None,
+            };
+            match next {
+                None => return,
+                Some(Next::Refused(write, why)) => {
+                    tracing::warn!(partition = log.partition, %why, "records of a group cannot be written");
+                    self.with(log, Some(life), |c, now, wall| {
+                        c.handle_written(write, Err(ErrorCode::MESSAGE_TOO_LARGE), now, wall);
+                    });
+                }
+                Some(Next::Batch(batch)) => self.write_batch(log, life, batch).await,
+            }
+        }
+    }
+
+    async fn write_batch(&self, log: LogId, life: u64, batch: Batch) {
+        let append = Append {
+            items: vec![AppendItem {
+                log,
+                batch: batch.bytes,
+            }],
+            acks: Acks::All,
+            deadline: self.0.env.now().after(APPEND_TIMEOUT),
+        };
+        let outcome = match self.ask(ShardRequest::Append(append)).await {
+            Some(ShardReply::Append(results)) => match results.first().map(|r| r.error) {
+                Some(ErrorCode::NONE) => Ok(()),
+                Some(error) => Err(error),
+                None => Err(ErrorCode::UNKNOWN_SERVER_ERROR),
+            },
+            _ => Err(ErrorCode::REQUEST_TIMED_OUT),
+        };
+        for write in batch.done {
+            self.with(log, Some(life), |c, now, wall| c.handle_written(write, outcome, now, wall));
+        }
+    }
+
+    async fn ask(&self, request: ShardRequest) -> Option<ShardReply> {
+        let router = &self.0.router;
+        match router.ask(router.shard(), request) {
+            Ok(asked) => Some(asked.await),
+            Err(_) => None,
+        }
+    }
+
+    /// Replays a partition's log, then serves it. A log that cannot be read is not served: an empty answer would be a lie.
+    async fn load(&self, log: LogId, life: u64) {
+        let began = self.0.env.now();
+        loop {
+            match self.replay(log, life).await {
+                Ok(end) => {
+                    let took_ms = self.0.env.now().since(began).as_millis() as u64;
+                    tracing::debug!(partition = log.partition, end_offset = end.0, took_ms, "groups are loaded");
+                    self.with(log, Some(life), |c, now, wall| c.start(now, wall));
+                    if let Some(partition) = self.0.partitions.borrow_mut().get_mut(&log).filter(|p| p.life == life) {
+                        partition.is_loading = false;
+                    }
+                    return;
+                }
+                Err(Unloaded::Gone) => return,
+                Err(Unloaded::Damaged(error)) => {
+                    tracing::error!(
+                        partition = log.partition,
+                        %error,
+                        "a partition of __consumer_offsets cannot be replayed; its groups are not served"
+                    );
+                    return;
+                }
+                Err(Unloaded::Unread) => self.0.env.sleep(REPLAY_RETRY).await,
+            }
+        }
+    }
+
+    async fn replay(&self, log: LogId, life: u64) -> Result<Offset, Unloaded> {
+        let mut replay = GroupReplay::default();
+        let mut coordinator = GroupCoordinator::new(self.0.settings.borrow().clone());
+        let mut offset = self.offset_of(log, OffsetQueryKind::Earliest).await?;
+        let end = self.offset_of(log, OffsetQueryKind::Latest(Isolation::ReadUncommitted)).await?;
+        while offset < end {
+            let bytes = self.read(log, offset).await?;
+            let wall = self.0.env.wall();
+            match replay.batches(&bytes, &mut coordinator, wall) {
+                Ok(Some(next)) => offset = Offset(next),
+                Ok(None) => return Err(Unloaded::Unread),
+                Err(error) => return Err(Unloaded::Damaged(error)),
+            }
+            self.0.env.yield_to_reactor().await;
+        }
+        match self.0.partitions.borrow_mut().get_mut(&log) {
+            Some(partition) if partition.life == life => {
+                partition.coordinator = coordinator;
+                Ok(offset)
+            }
+            _ => Err(Unloaded::Gone),
+        }
+    }
+
+    async fn offset_of(&self, log: LogId, what: OffsetQueryKind) -> Result<Offset, Unloaded> {
+        let query = OffsetQuery {
+            log,
+            current_leader_epoch: NO_EPOCH,
+            what,
+        };
+        match self.ask(ShardRequest::Offsets(vec![query])).await {
+            Some(ShardReply::Offsets(answers)) => match answers.first() {
+                Some(answer) if answer.error == ErrorCode::NONE => Ok(answer.offset),
+                Some(_) => Err(Unloaded::Gone),
+                None => Err(Unloaded::Unread),
+            },
+            _ => Err(Unloaded::Unread),
+        }
+    }
+
+    async fn read(&self, log: LogId, offset: Offset) -> Result<bytes::Bytes, Unloaded> {
+        let read = FetchRead {
+            entries: vec![FetchEntry {
+                log,
+                offset,
+                bytes_max: REPLAY_READ_BYTES,
+                current_leader_epoch: NO_EPOCH,
+                last_fetched_epoch: NO_EPOCH,
+            }],
+            bytes_max: REPLAY_READ_BYTES,
+            isolation: Isolation::ReadUncommitted,
+            wait: None,
+        };
+        match self.ask(ShardRequest::Fetch(read)).await {
+            Some(ShardReply::Fetch(mut answer)) => match answer.partitions.pop() {
+                Some(data) if data.error == ErrorCode::NONE => Ok(data.records.into_bytes()),
+                Some(data) if data.error == ErrorCode::KAFKA_STORAGE_ERROR => Err(Unloaded::Unread),
+                _ => Err(Unloaded::Gone),
+            },
+            _ => Err(Unloaded::Unread),
+        }
+    }
+
+    async fn keep_deadlines(&self) {
+        loop {
+            let next = self.0.deadlines.until(|| self.next_deadline()).await;
+            let now = self.0.env.now();
+            if next > now {
+                let earlier = self
+                    .0
+                    .deadlines
+                    .until(|| self.next_deadline().filter(|at| *at < next).map(|_| ()));
+                futures_lite::future::or(earlier, self.0.env.sleep(next.since(now))).await;
+            }
+            let now = self.0.env.now();
+            let due: Vec<LogId> = self
+                .0
+                .partitions
+                .borrow()
+                .iter()
+                .filter(|(_, p)| p.coordinator.next_deadline().is_some_and(|at| at <= now))
+                .map(|(log, _)| *log)
+                .collect();
+            for log in due {
+                self.with(log, None, |c, now, wall| c.handle_time(now, wall));
+            }
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let partitions = self.0.partitions.borrow();
+        partitions.values().filter_map(|p| p.coordinator.next_deadline()).min()
+    }
+}
+
+/// Does not fence (FE-13).
+const NO_EPOCH: LeaderEpoch = LeaderEpoch(-1);
+
+/// Why a partition is not loaded.
+enum Unloaded {
+    /// It is led here no longer.
+    Gone,
+    /// It could not be read this time.
+    Unread,
+    /// It cannot be read.
+    Damaged(super::replay::ReplayError),
+}
+
+impl<E: Env, N: Send + 'static> Clone for GroupDriver<E, N> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
