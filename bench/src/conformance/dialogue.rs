@@ -323,6 +323,11 @@ impl<'t> Dialogue<'t> {
         }
     }
 
+    /// Numbers a member id: members are numbered as they come, not as answers happen to list them.
+    pub fn knows_member(&mut self, id: &str) {
+        self.masks.id("member", id);
+    }
+
     /// Waits until partitions are served: Kafka answers CreateTopics a little earlier.
     fn wait_for(&mut self, topic: &Topic, partitions: i32) -> Result<()> {
         for _ in 0..200 {

@@ -12,7 +12,9 @@ const NEAR_MS: i64 = 600_000;
 pub(super) const RECORDS_BEFORE_MS: i64 = 1_800_000;
 
 /// Lists that Kafka answers in the order of a hash map. Ours are in request order (BR-005 has a case of its own).
-const UNORDERED: [&str; 6] = [
+const UNORDERED: [&str; 8] = [
+    "groups",
+    "members",
     "results",
     "configs",
     "synonyms",
@@ -120,6 +122,7 @@ impl Masks {
             ("total_bytes" | "usable_bytes", Node::Atom(bytes)) if bytes != "-1" => Some("BYTES".to_owned()),
             ("finalized_features_epoch", Node::Atom(epoch)) if epoch != "-1" => Some("EPOCH".to_owned()),
             ("topic_id", Node::Atom(id)) => Some(self.id("topic", id)),
+            ("member_id" | "leader", Node::Text(id)) if is_given(id) => Some(self.id("member", id)),
             ("producer_id", Node::Atom(id)) if id != "-1" => Some(self.id("producer", id)),
             ("session_id", Node::Atom(id)) if id != "0" => Some(self.id("session", id)),
             ("error_message" | "batch_index_error_message" | "documentation", Node::Text(text)) => {
@@ -136,6 +139,15 @@ impl Masks {
             items.sort_by_cached_key(flat);
         }
     }
+}
+
+/// Whether a member id was given by a coordinator: it ends with a UUID.
+fn is_given(id: &str) -> bool {
+    let mut parts = id.rsplitn(6, '-').take(5).map(str::len);
+    [12, 4, 4, 4]
+        .into_iter()
+        .all(|length| parts.next() == Some(length))
+        && parts.next() >= Some(8)
 }
 
 /// Fields that say nothing while they have this value: left out, to keep the lines readable.

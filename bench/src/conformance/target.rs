@@ -32,6 +32,13 @@ pub(super) static RESTARTS: Setup = Setup {
     restarts: true,
 };
 
+/// For groups: nobody waits for a second member.
+pub(super) static GROUPS: Setup = Setup {
+    name: "groups",
+    overrides: &["group.initial.rebalance.delay.ms=0"],
+    restarts: false,
+};
+
 /// Who is tried.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Who {

@@ -70,7 +70,11 @@ pub async fn handle<E: Env>(
     let only = coordinators.pop().unwrap_or_default();
     FindCoordinatorResponse {
         error_code: only.error_code,
-        error_message: if context.version >= 1 { only.error_message } else { None },
+        error_message: if context.version >= 1 {
+            only.error_message
+        } else {
+            None
+        },
         node_id: only.node_id,
         host: only.host,
         port: only.port,

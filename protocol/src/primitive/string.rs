@@ -197,7 +197,8 @@ impl Reader {
     /// another encoding live by it. The copy is charged to the frame's budget.
     #[cold]
     fn replaced(&mut self, bytes: &Bytes) -> Result<Str, DecodeError> {
-        let mut copy = self.reserve::<u8>(bytes.len().saturating_mul(char::REPLACEMENT_CHARACTER.len_utf8()))?;
+        let mut copy =
+            self.reserve::<u8>(bytes.len().saturating_mul(char::REPLACEMENT_CHARACTER.len_utf8()))?;
         copy.extend_from_slice(String::from_utf8_lossy(bytes).as_bytes());
         if copy.len() > i16::MAX as usize {
             // It could not be said back to the client.
@@ -273,7 +274,10 @@ mod tests {
         let mut poor = Reader::with_limits(field(1000).into(), limits);
         assert!(matches!(
             poor.string(false).unwrap_err().fault,
-            DecodeFault::Budget { needed: 3000, left: 2999 }
+            DecodeFault::Budget {
+                needed: 3000,
+                left: 2999
+            }
         ));
     }
 

@@ -16,8 +16,8 @@ use super::replay::GroupReplay;
 use super::writer::{Batch, Next, Queue};
 use crate::env::{Env, Instant};
 use crate::message::{
-    Acks, Append, AppendItem, FetchEntry, FetchRead, Isolation, OffsetQuery, OffsetQueryKind, ReplyTo, ShardReply,
-    ShardRequest,
+    Acks, Append, AppendItem, FetchEntry, FetchRead, Isolation, OffsetQuery, OffsetQueryKind, ReplyTo,
+    ShardReply, ShardRequest,
 };
 use crate::router::Router;
 
@@ -184,7 +184,9 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
         loop {
             let next = match self.0.partitions.borrow_mut().get_mut(&log) {
                 Some(partition) if partition.life == life => {
-                    let next = partition.queue.next(self.0.batch_bytes_max.get(), self.0.env.wall());
+                    let next = partition
+                        .queue
+                        .next(self.0.batch_bytes_max.get(), self.0.env.wall());
                     partition.is_writing = next.is_some();
                     next
                 }
@@ -221,7 +223,9 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
             _ => Err(ErrorCode::REQUEST_TIMED_OUT),
         };
         for write in batch.done {
-            self.with(log, Some(life), |c, now, wall| c.handle_written(write, outcome, now, wall));
+            self.with(log, Some(life), |c, now, wall| {
+                c.handle_written(write, outcome, now, wall)
+            });
         }
     }
 
@@ -240,9 +244,20 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
             match self.replay(log, life).await {
                 Ok(end) => {
                     let took_ms = self.0.env.now().since(began).as_millis() as u64;
-                    tracing::debug!(partition = log.partition, end_offset = end.0, took_ms, "groups are loaded");
+                    tracing::debug!(
+                        partition = log.partition,
+                        end_offset = end.0,
+                        took_ms,
+                        "groups are loaded"
+                    );
                     self.with(log, Some(life), |c, now, wall| c.start(now, wall));
-                    if let Some(partition) = self.0.partitions.borrow_mut().get_mut(&log).filter(|p| p.life == life) {
+                    if let Some(partition) = self
+                        .0
+                        .partitions
+                        .borrow_mut()
+                        .get_mut(&log)
+                        .filter(|p| p.life == life)
+                    {
                         partition.is_loading = false;
                     }
                     return;
@@ -265,7 +280,9 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
         let mut replay = GroupReplay::default();
         let mut coordinator = GroupCoordinator::new(self.0.settings.borrow().clone());
         let mut offset = self.offset_of(log, OffsetQueryKind::Earliest).await?;
-        let end = self.offset_of(log, OffsetQueryKind::Latest(Isolation::ReadUncommitted)).await?;
+        let end = self
+            .offset_of(log, OffsetQueryKind::Latest(Isolation::ReadUncommitted))
+            .await?;
         while offset < end {
             let bytes = self.read(log, offset).await?;
             let wall = self.0.env.wall();
@@ -352,7 +369,10 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
 
     fn next_deadline(&self) -> Option<Instant> {
         let partitions = self.0.partitions.borrow();
-        partitions.values().filter_map(|p| p.coordinator.next_deadline()).min()
+        partitions
+            .values()
+            .filter_map(|p| p.coordinator.next_deadline())
+            .min()
     }
 }
 

@@ -78,7 +78,12 @@ impl GroupReplay {
         Ok(next)
     }
 
-    fn batch(&mut self, batch: &BatchView<'_>, into: &mut GroupCoordinator, wall: WallMs) -> Result<(), ReplayError> {
+    fn batch(
+        &mut self,
+        batch: &BatchView<'_>,
+        into: &mut GroupCoordinator,
+        wall: WallMs,
+    ) -> Result<(), ReplayError> {
         let header = batch.header();
         let base = header.base_offset;
         let at = |offset: i64, fault: ReplayFault| ReplayError { offset, fault };
@@ -106,7 +111,10 @@ impl GroupReplay {
             let key = Bytes::copy_from_slice(key);
             let value = record.value.map(Bytes::copy_from_slice);
             if header.attributes.is_transactional() {
-                self.open.entry(header.producer_id).or_default().push((key, value));
+                self.open
+                    .entry(header.producer_id)
+                    .or_default()
+                    .push((key, value));
             } else {
                 into.replay(&key, value.as_ref(), wall)
                     .map_err(|error| at(offset, error.into()))?;

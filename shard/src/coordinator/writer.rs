@@ -122,7 +122,10 @@ mod tests {
         let mut queue = Queue::default();
         queue.push(WriteId(1), tombstones(1));
         queue.push(WriteId(2), tombstones(2));
-        assert_eq!(batch(queue.next(1 << 20, WallMs(1))), (3, vec![WriteId(1), WriteId(2)]));
+        assert_eq!(
+            batch(queue.next(1 << 20, WallMs(1))),
+            (3, vec![WriteId(1), WriteId(2)])
+        );
         assert!(queue.next(1 << 20, WallMs(1)).is_none());
         queue.push(WriteId(3), tombstones(100));
         queue.push(WriteId(4), tombstones(1));
@@ -153,7 +156,10 @@ mod tests {
         assert_eq!(batch(queue.next(1000, WallMs(1))), (1, vec![WriteId(1)]));
         assert!(matches!(
             queue.next(1000, WallMs(1)),
-            Some(Next::Refused(WriteId(2), Unwritable::Build(BuildError::TooLarge { limit: 1000 })))
+            Some(Next::Refused(
+                WriteId(2),
+                Unwritable::Build(BuildError::TooLarge { limit: 1000 })
+            ))
         ));
         assert_eq!(batch(queue.next(1000, WallMs(1))), (1, vec![WriteId(3)]));
     }

@@ -4,6 +4,8 @@ mod batches;
 mod configs;
 mod connections;
 mod fetch;
+mod group_offsets;
+mod groups;
 mod idempotence;
 mod metadata;
 mod offsets;
@@ -32,6 +34,8 @@ pub fn cases() -> Vec<Case> {
         metadata::CASES,
         topics::CASES,
         configs::CASES,
+        groups::CASES,
+        group_offsets::CASES,
     ]
     .concat()
 }

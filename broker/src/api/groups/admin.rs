@@ -53,11 +53,12 @@ pub async fn describe<E: Env>(
                 told.error_message = Some(Str::from(format!("Group {} not found.", told.group_id)));
             }
         }
-        told.authorized_operations = if request.include_authorized_operations && told.error_code == ErrorCode::NONE {
-            GROUP_OPERATIONS
-        } else {
-            OPERATIONS_UNKNOWN
-        };
+        told.authorized_operations =
+            if request.include_authorized_operations && told.error_code == ErrorCode::NONE {
+                GROUP_OPERATIONS
+            } else {
+                OPERATIONS_UNKNOWN
+            };
         context.count_error(told.error_code);
         groups.push(told);
     }
@@ -97,7 +98,8 @@ pub async fn list<E: Env>(context: &RequestContext<E>, request: ListGroupsReques
         groups.clear();
     }
     // States and types compare without case, as in Kafka.
-    let is_among = |asked: &[Str], value: &str| asked.is_empty() || asked.iter().any(|a| a.eq_ignore_ascii_case(value));
+    let is_among =
+        |asked: &[Str], value: &str| asked.is_empty() || asked.iter().any(|a| a.eq_ignore_ascii_case(value));
     groups.retain(|g| {
         is_among(&request.states_filter, &g.group_state) && is_among(&request.types_filter, &g.group_type)
     });
@@ -110,7 +112,10 @@ pub async fn list<E: Env>(context: &RequestContext<E>, request: ListGroupsReques
 }
 
 /// Answers for each group, in request order.
-pub async fn delete<E: Env>(context: &RequestContext<E>, request: DeleteGroupsRequest) -> DeleteGroupsResponse {
+pub async fn delete<E: Env>(
+    context: &RequestContext<E>,
+    request: DeleteGroupsRequest,
+) -> DeleteGroupsResponse {
     let view = context.broker.view();
     let asked: Vec<_> = request
         .groups_names

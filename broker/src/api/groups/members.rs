@@ -38,6 +38,7 @@ pub async fn join<E: Env>(context: &RequestContext<E>, mut request: JoinGroupReq
             error_code,
             generation_id: -1,
             member_id,
+            protocol_name: None,
             ..Default::default()
         },
     };
@@ -81,7 +82,10 @@ pub async fn heartbeat<E: Env>(context: &RequestContext<E>, request: HeartbeatRe
 }
 
 /// Takes members out of their group.
-pub async fn leave<E: Env>(context: &RequestContext<E>, mut request: LeaveGroupRequest) -> LeaveGroupResponse {
+pub async fn leave<E: Env>(
+    context: &RequestContext<E>,
+    mut request: LeaveGroupRequest,
+) -> LeaveGroupResponse {
     let group = request.group_id.clone();
     let is_single = context.version < LEAVE_LIST_VERSION;
     if is_single {

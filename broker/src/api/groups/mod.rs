@@ -39,7 +39,12 @@ pub(super) fn coordinator_of(view: &View, group: &str) -> Result<(ShardId, LogId
 pub(super) struct OnItsWay(Result<Asked, ErrorCode>);
 
 /// Sends a request to the coordinator of its group.
-pub(super) fn send<E: Env>(context: &RequestContext<E>, view: &View, group: &str, request: GroupRequest) -> OnItsWay {
+pub(super) fn send<E: Env>(
+    context: &RequestContext<E>,
+    view: &View,
+    group: &str,
+    request: GroupRequest,
+) -> OnItsWay {
     OnItsWay(coordinator_of(view, group).and_then(|(shard, log)| {
         let asked = context.broker.router.coordinate(shard, log, request);
         asked.map_err(|_| ErrorCode::COORDINATOR_NOT_AVAILABLE)

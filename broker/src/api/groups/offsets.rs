@@ -33,7 +33,10 @@ const TOPIC_ID_VERSION: i16 = 10;
 const GROUPS_VERSION: i16 = 8;
 
 /// Answers for each partition, in request order.
-pub async fn commit<E: Env>(context: &RequestContext<E>, request: OffsetCommitRequest) -> OffsetCommitResponse {
+pub async fn commit<E: Env>(
+    context: &RequestContext<E>,
+    request: OffsetCommitRequest,
+) -> OffsetCommitResponse {
     let view = context.broker.view();
     let by_id = context.version >= TOPIC_ID_VERSION;
     let mut commit = OffsetCommit {
@@ -42,13 +45,17 @@ pub async fn commit<E: Env>(context: &RequestContext<E>, request: OffsetCommitRe
         instance: request.group_instance_id,
         generation: request.generation_id_or_member_epoch,
         version: context.version,
-        retention: u64::try_from(request.retention_time_ms).ok().map(Duration::from_millis),
+        retention: u64::try_from(request.retention_time_ms)
+            .ok()
+            .map(Duration::from_millis),
         topics: Vec::with_capacity(request.topics.len()),
     };
     let mut answer = Vec::with_capacity(request.topics.len());
     // For each partition that the coordinator is asked about, its place in the answer.
     let mut places = Vec::new();
-    for (t, topic) in request.topics.into_iter().enumerate() {
+    // A topic without partitions is not answered, as in Kafka.
+    let named = request.topics.into_iter().filter(|t| !t.partitions.is_empty());
+    for (t, topic) in named.enumerate() {
         let found = find(&view, by_id, &topic.name, topic.topic_id);
         let mut asked = Vec::new();
         let mut told = Vec::with_capacity(topic.partitions.len());
@@ -58,7 +65,12 @@ pub async fn commit<E: Env>(context: &RequestContext<E>, request: OffsetCommitRe
                 Ok(topic) if topic.partition(index).is_some() => {
                     places.push((t, p));
                     let metadata = partition.committed_metadata.unwrap_or_default();
-                    asked.push((index, partition.committed_offset, partition.committed_leader_epoch, metadata));
+                    asked.push((
+                        index,
+                        partition.committed_offset,
+                        partition.committed_leader_epoch,
+                        metadata,
+                    ));
                     ErrorCode::NONE
                 }
                 Ok(_) => ErrorCode::UNKNOWN_TOPIC_OR_PARTITION,
@@ -88,7 +100,10 @@ pub async fn commit<E: Env>(context: &RequestContext<E>, request: OffsetCommitRe
             Ok(other) => unreachable!("a commit is answered as one, not with {other:?}"),
             Err(error) => Err(error),
         };
-        let mut errors = outcome.iter().flatten().flat_map(|(_, of)| of.iter().map(|(_, error)| *error));
+        let mut errors = outcome
+            .iter()
+            .flatten()
+            .flat_map(|(_, of)| of.iter().map(|(_, error)| *error));
         let refused = outcome.as_ref().err().copied().unwrap_or_default();
         for (t, p) in places {
             answer[t].partitions[p].error_code = errors.next().unwrap_or(refused);
@@ -118,13 +133,20 @@ fn wire_id(id: TopicId) -> Uuid {
 pub async fn fetch<E: Env>(context: &RequestContext<E>, request: OffsetFetchRequest) -> OffsetFetchResponse {
     let view = context.broker.view();
     let is_single = context.version < GROUPS_VERSION;
-    let asked = if is_single { vec![as_group(&request)] } else { request.groups };
+    let asked = if is_single {
+        vec![as_group(&request)]
+    } else {
+        request.groups
+    };
     let on_their_way: Vec<_> = asked
         .into_iter()
         .map(|group| {
             let read = OffsetFetch {
                 group: group.group_id.clone(),
-                topics: group.topics.as_ref().map(|topics| known(&view, context.version, topics)),
+                topics: group
+                    .topics
+                    .as_ref()
+                    .map(|topics| known(&view, context.version, topics)),
                 require_stable: request.require_stable,
             };
             let on_its_way = send(context, &view, &group.group_id, GroupRequest::Fetch(read));
@@ -154,11 +176,12 @@ pub async fn fetch<E: Env>(context: &RequestContext<E>, request: OffsetFetchRequ
 /// A request for one group in the form of the later versions.
 fn as_group(request: &OffsetFetchRequest) -> OffsetFetchRequestGroup {
     let topics = request.topics.as_ref().map(|topics| {
-        let topic = |t: &protocol::messages::offset_fetch::OffsetFetchRequestTopic| OffsetFetchRequestTopics {
-            name: t.name.clone(),
-            partition_indexes: t.partition_indexes.clone(),
-            ..Default::default()
-        };
+        let topic =
+            |t: &protocol::messages::offset_fetch::OffsetFetchRequestTopic| OffsetFetchRequestTopics {
+                name: t.name.clone(),
+                partition_indexes: t.partition_indexes.clone(),
+                ..Default::default()
+            };
         topics.iter().map(topic).collect()
     });
     OffsetFetchRequestGroup {
@@ -212,7 +235,11 @@ fn told(view: &View, version: i16, group: OffsetFetchRequestGroup, found: Found)
             partitions: partitions.into_iter().map(partition).collect(),
         });
     }
-    let unknown = group.topics.into_iter().flatten().filter(|t| by_id && find(view, true, &t.name, t.topic_id).is_err());
+    let unknown = group
+        .topics
+        .into_iter()
+        .flatten()
+        .filter(|t| by_id && find(view, true, &t.name, t.topic_id).is_err());
     for topic in unknown {
         let none = |index| partition((index, Err(ErrorCode::UNKNOWN_TOPIC_ID)));
         answer.topics.push(OffsetFetchResponseTopics {
@@ -224,7 +251,9 @@ fn told(view: &View, version: i16, group: OffsetFetchRequestGroup, found: Found)
     answer
 }
 
-fn partition((index, found): (i32, Result<Option<CommittedOffset>, ErrorCode>)) -> OffsetFetchResponsePartitions {
+fn partition(
+    (index, found): (i32, Result<Option<CommittedOffset>, ErrorCode>),
+) -> OffsetFetchResponsePartitions {
     let none = OffsetFetchResponsePartitions {
         partition_index: index,
         committed_offset: -1,
@@ -262,13 +291,20 @@ fn flat(group: OffsetFetchResponseGroup, version: i16) -> OffsetFetchResponse {
                 partitions: t.partitions.into_iter().map(partition).collect(),
             })
             .collect(),
-        error_code: if version >= 2 { group.error_code } else { ErrorCode::NONE },
+        error_code: if version >= 2 {
+            group.error_code
+        } else {
+            ErrorCode::NONE
+        },
         ..Default::default()
     }
 }
 
 /// Answers for each partition, in request order.
-pub async fn delete<E: Env>(context: &RequestContext<E>, request: OffsetDeleteRequest) -> OffsetDeleteResponse {
+pub async fn delete<E: Env>(
+    context: &RequestContext<E>,
+    request: OffsetDeleteRequest,
+) -> OffsetDeleteResponse {
     let view = context.broker.view();
     let exists = |topic: &Str, index: i32| {
         let found = find(&view, false, topic, Uuid::default());
@@ -322,7 +358,9 @@ pub async fn delete<E: Env>(context: &RequestContext<E>, request: OffsetDeleteRe
             };
         }
     };
-    let errors = results.iter().flat_map(|(_, of)| of.iter().map(|(_, error)| *error));
+    let errors = results
+        .iter()
+        .flat_map(|(_, of)| of.iter().map(|(_, error)| *error));
     for ((t, p), error) in places.into_iter().zip(errors) {
         topics[t].partitions[p].error_code = error;
     }

@@ -41,7 +41,7 @@ pub(super) fn refusal(error: ErrorCode, member: &Str) -> GroupReply {
         error_code: error,
         generation_id: -1,
         member_id: member.clone(),
-        protocol_name: Some(Str::new()),
+        protocol_name: None,
         ..JoinGroupResponse::default()
     })
 }

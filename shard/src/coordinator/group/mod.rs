@@ -172,6 +172,8 @@ impl GroupCoordinator {
                 let (group, mut turn) = self.existing(&request.group_id, now, wall);
                 let answer = match group {
                     Ok(group) => group.classic.leave(&mut turn, &request),
+                    // Of a group that is not there nobody is a member.
+                    Err(ErrorCode::UNKNOWN_MEMBER_ID) => session::unknown_to_all(&request),
                     Err(error_code) => LeaveGroupResponse {
                         error_code,
                         ..LeaveGroupResponse::default()
@@ -395,9 +397,7 @@ impl GroupCoordinator {
     }
 
     fn check_commit(&self, commit: &OffsetCommit) -> Result<(), ErrorCode> {
-        if commit.group.is_empty() {
-            return Err(ErrorCode::INVALID_GROUP_ID);
-        }
+        // The empty name is that of a group, too, for those who commit without members (as in Kafka).
         match self.groups.get(&commit.group) {
             Some(group) if group.is_ending => Err(ErrorCode::COORDINATOR_NOT_AVAILABLE),
             Some(group) => group.classic.check_commit(commit),
@@ -446,7 +446,6 @@ impl GroupCoordinator {
         let (groups, mut turn) = self.turn(now, wall);
         let refused = |error| deletion(id, Err(error));
         match groups.get_mut(id) {
-            _ if id.is_empty() => turn.reply(to, refused(ErrorCode::INVALID_GROUP_ID)),
             None => turn.reply(to, refused(ErrorCode::GROUP_ID_NOT_FOUND)),
             Some(group) if group.is_ending => turn.reply(to, refused(ErrorCode::COORDINATOR_NOT_AVAILABLE)),
             Some(group) if group.classic.state != GroupState::Empty => {

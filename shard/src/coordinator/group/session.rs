@@ -12,6 +12,19 @@ use super::classic::{ClassicGroup, GroupState};
 use super::timers::Timer;
 use super::turn::Turn;
 
+/// The answer to a LeaveGroup none of whose members is one.
+pub(super) fn unknown_to_all(request: &LeaveGroupRequest) -> LeaveGroupResponse {
+    let stranger = |identity: &MemberIdentity| MemberResponse {
+        member_id: identity.member_id.clone(),
+        group_instance_id: identity.group_instance_id.clone(),
+        error_code: ErrorCode::UNKNOWN_MEMBER_ID,
+    };
+    LeaveGroupResponse {
+        members: request.members.iter().map(stranger).collect(),
+        ..LeaveGroupResponse::default()
+    }
+}
+
 impl ClassicGroup {
     /// A Heartbeat.
     ///
