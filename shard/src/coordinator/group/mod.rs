@@ -6,7 +6,9 @@
 //! by records that are committed. Costs are noted at [`classic`], [`member`] and [`offsets`].
 
 mod classic;
+mod commit;
 mod describe;
+mod ending;
 mod join;
 mod member;
 mod offsets;
@@ -35,7 +37,7 @@ pub use self::request::{
 
 use self::classic::ClassicGroup;
 use self::join::Joining;
-use self::offsets::{Offsets, tombstone};
+use self::offsets::Offsets;
 use self::timers::Timer;
 use self::turn::{Effects, Then, Turn, Write};
 use crate::env::{Instant, WallMs};
@@ -369,117 +371,6 @@ impl GroupCoordinator {
         }
     }
 
-    fn commit(&mut self, to: ReplyTo, commit: &OffsetCommit, now: Instant, wall: WallMs) {
-        if let Err(error) = self.check_commit(commit) {
-            let results = commit
-                .topics
-                .iter()
-                .map(|t| {
-                    (
-                        t.name.clone(),
-                        t.partitions.iter().map(|p| (p.0, error)).collect(),
-                    )
-                })
-                .collect();
-            return self.reply(to, GroupReply::Commit(results));
-        }
-        let (groups, mut turn) = self.turn(now, wall);
-        let group = groups
-            .entry(commit.group.detached())
-            .or_insert_with_key(|id| Group::new(id, wall));
-        group.classic.renew_session(&mut turn, &commit.member);
-        let (records, results) = commit_records(commit, turn.settings.offset_metadata_bytes_max, wall);
-        if records.is_empty() {
-            turn.reply(to, GroupReply::Commit(results));
-            return self.drop_void(&commit.group);
-        }
-        append(&mut turn, group, records, Then::Committed { to, results });
-    }
-
-    fn check_commit(&self, commit: &OffsetCommit) -> Result<(), ErrorCode> {
-        // The empty name is that of a group, too, for those who commit without members (as in Kafka).
-        match self.groups.get(&commit.group) {
-            Some(group) if group.is_ending => Err(ErrorCode::COORDINATOR_NOT_AVAILABLE),
-            Some(group) => group.classic.check_commit(commit),
-            None if commit.generation < 0 => Ok(()),
-            None if commit.version >= 9 => Err(ErrorCode::GROUP_ID_NOT_FOUND),
-            None => Err(ErrorCode::ILLEGAL_GENERATION),
-        }
-    }
-
-    fn delete_offsets(
-        &mut self,
-        to: ReplyTo,
-        id: &Str,
-        topics: &[(Str, Vec<i32>)],
-        now: Instant,
-        wall: WallMs,
-    ) {
-        let (groups, mut turn) = self.turn(now, wall);
-        let refused = |error| GroupReply::DeleteOffsets(Err(error));
-        let group = match groups.get_mut(id) {
-            _ if id.is_empty() => return turn.reply(to, refused(ErrorCode::INVALID_GROUP_ID)),
-            None => return turn.reply(to, refused(ErrorCode::GROUP_ID_NOT_FOUND)),
-            Some(group) => group,
-        };
-        let classic = &group.classic;
-        if classic.state != GroupState::Empty && classic.protocol_type.as_deref() != Some(classic::CONSUMER) {
-            return turn.reply(to, refused(ErrorCode::NON_EMPTY_GROUP));
-        }
-        let mut records = Vec::new();
-        let mut results = Vec::with_capacity(topics.len());
-        for (topic, partitions) in topics {
-            let error = classic.check_offset_delete(topic).err().unwrap_or_default();
-            results.push((topic.clone(), partitions.iter().map(|p| (*p, error)).collect()));
-            let kept = partitions
-                .iter()
-                .filter(|p| error == ErrorCode::NONE && group.offsets.get(topic, **p).is_some());
-            records.extend(kept.map(|p| tombstone(id, topic, *p)));
-        }
-        if records.is_empty() {
-            return turn.reply(to, GroupReply::DeleteOffsets(Ok(results)));
-        }
-        append(&mut turn, group, records, Then::OffsetsDeleted { to, results });
-    }
-
-    fn delete(&mut self, to: ReplyTo, id: &Str, now: Instant, wall: WallMs) {
-        let (groups, mut turn) = self.turn(now, wall);
-        let refused = |error| deletion(id, Err(error));
-        match groups.get_mut(id) {
-            None => turn.reply(to, refused(ErrorCode::GROUP_ID_NOT_FOUND)),
-            Some(group) if group.is_ending => turn.reply(to, refused(ErrorCode::COORDINATOR_NOT_AVAILABLE)),
-            Some(group) if group.classic.state != GroupState::Empty => {
-                turn.reply(to, refused(ErrorCode::NON_EMPTY_GROUP));
-            }
-            Some(group) => end_group(&mut turn, group, Then::Deleted { to }),
-        }
-    }
-
-    fn expire_offsets(&mut self, now: Instant, wall: WallMs) {
-        let (groups, mut turn) = self.turn(now, wall);
-        let retention = turn.settings.offsets_retention;
-        for (id, group) in groups {
-            // A commit on its way would be behind its own tombstone.
-            if group.classic.open_writes > 0 {
-                continue;
-            }
-            let classic = &group.classic;
-            let mut left = 0;
-            let old = group.offsets.tombstones(id, |topic, offset| {
-                let is_old = classic.is_expired(topic, offset, retention, wall);
-                left += usize::from(!is_old);
-                is_old
-            });
-            if left == 0 && classic.state == GroupState::Empty && classic.pending.is_empty() {
-                end_group(&mut turn, group, Then::Nothing);
-            } else {
-                append(&mut turn, group, old, Then::Nothing);
-            }
-        }
-        let interval = turn.settings.offsets_check_interval;
-        turn.effects.timers.set(now.after(interval), Timer::Expiry);
-    }
-
     fn apply(&mut self, record: &GroupRecord, wall: WallMs) {
         match record {
             GroupRecord::Offset {
@@ -541,57 +432,6 @@ fn append(turn: &mut Turn<'_>, group: &mut Group, records: Vec<GroupRecord>, the
     if !records.is_empty() {
         group.classic.append(turn, records, then);
     }
-}
-
-/// Writes the end of a group without members: of its offsets, and of itself.
-fn end_group(turn: &mut Turn<'_>, group: &mut Group, then: Then) {
-    let id = group.classic.id.clone();
-    let mut records = group.offsets.tombstones(&id, |_, _| true);
-    records.push(GroupRecord::Group {
-        group: id,
-        value: None,
-    });
-    group.is_ending = true;
-    append(turn, group, records, then);
-}
-
-/// The records of a commit, and the answer if they get committed (CG-42).
-fn commit_records(
-    commit: &OffsetCommit,
-    metadata_max: usize,
-    wall: WallMs,
-) -> (Vec<GroupRecord>, ByTopic<ErrorCode>) {
-    let expires_ms = commit.retention.map(|kept| {
-        wall.0
-            .saturating_add(i64::try_from(kept.as_millis()).unwrap_or(i64::MAX))
-    });
-    let mut records = Vec::new();
-    let mut results = Vec::with_capacity(commit.topics.len());
-    for topic in &commit.topics {
-        let mut partitions = Vec::with_capacity(topic.partitions.len());
-        for (partition, offset, leader_epoch, metadata) in &topic.partitions {
-            if metadata.len() > metadata_max && metadata.encode_utf16().count() > metadata_max {
-                partitions.push((*partition, ErrorCode::OFFSET_METADATA_TOO_LARGE));
-                continue;
-            }
-            partitions.push((*partition, ErrorCode::NONE));
-            records.push(GroupRecord::Offset {
-                group: commit.group.clone(),
-                topic: topic.name.clone(),
-                partition: *partition,
-                offset: Some(CommittedOffset {
-                    offset: *offset,
-                    leader_epoch: *leader_epoch,
-                    metadata: metadata.detached(),
-                    committed_ms: wall.0,
-                    expires_ms,
-                    topic_id: topic.id,
-                }),
-            });
-        }
-        results.push((topic.name.clone(), partitions));
-    }
-    (records, results)
 }
 
 fn unless_failed(mut results: ByTopic<ErrorCode>, outcome: Result<(), ErrorCode>) -> ByTopic<ErrorCode> {

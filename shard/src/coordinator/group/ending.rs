@@ -1,0 +1,100 @@
+//! How offsets and groups end: deleted by an operator, or old (CG-48, CG-51, CG-52).
+
+use protocol::{ErrorCode, Str};
+
+use super::classic::{CONSUMER, GroupState};
+use super::offsets::tombstone;
+use super::record::GroupRecord;
+use super::request::GroupReply;
+use super::timers::Timer;
+use super::turn::{Then, Turn};
+use super::{Group, GroupCoordinator, append, deletion};
+use crate::env::{Instant, WallMs};
+use crate::message::ReplyTo;
+
+impl GroupCoordinator {
+    pub(super) fn delete_offsets(
+        &mut self,
+        to: ReplyTo,
+        id: &Str,
+        topics: &[(Str, Vec<i32>)],
+        now: Instant,
+        wall: WallMs,
+    ) {
+        let (groups, mut turn) = self.turn(now, wall);
+        let refused = |error| GroupReply::DeleteOffsets(Err(error));
+        let group = match groups.get_mut(id) {
+            _ if id.is_empty() => return turn.reply(to, refused(ErrorCode::INVALID_GROUP_ID)),
+            None => return turn.reply(to, refused(ErrorCode::GROUP_ID_NOT_FOUND)),
+            Some(group) => group,
+        };
+        let classic = &group.classic;
+        if classic.state != GroupState::Empty && classic.protocol_type.as_deref() != Some(CONSUMER) {
+            return turn.reply(to, refused(ErrorCode::NON_EMPTY_GROUP));
+        }
+        let mut records = Vec::new();
+        let mut results = Vec::with_capacity(topics.len());
+        for (topic, partitions) in topics {
+            let error = classic.check_offset_delete(topic).err().unwrap_or_default();
+            results.push((topic.clone(), partitions.iter().map(|p| (*p, error)).collect()));
+            let kept = partitions
+                .iter()
+                .filter(|p| error == ErrorCode::NONE && group.offsets.get(topic, **p).is_some());
+            records.extend(kept.map(|p| tombstone(id, topic, *p)));
+        }
+        if records.is_empty() {
+            return turn.reply(to, GroupReply::DeleteOffsets(Ok(results)));
+        }
+        append(&mut turn, group, records, Then::OffsetsDeleted { to, results });
+    }
+
+    pub(super) fn delete(&mut self, to: ReplyTo, id: &Str, now: Instant, wall: WallMs) {
+        let (groups, mut turn) = self.turn(now, wall);
+        let refused = |error| deletion(id, Err(error));
+        match groups.get_mut(id) {
+            None => turn.reply(to, refused(ErrorCode::GROUP_ID_NOT_FOUND)),
+            Some(group) if group.is_ending => turn.reply(to, refused(ErrorCode::COORDINATOR_NOT_AVAILABLE)),
+            Some(group) if group.classic.state != GroupState::Empty => {
+                turn.reply(to, refused(ErrorCode::NON_EMPTY_GROUP));
+            }
+            Some(group) => end_group(&mut turn, group, Then::Deleted { to }),
+        }
+    }
+
+    pub(super) fn expire_offsets(&mut self, now: Instant, wall: WallMs) {
+        let (groups, mut turn) = self.turn(now, wall);
+        let retention = turn.settings.offsets_retention;
+        for (id, group) in groups {
+            // A commit on its way would be behind its own tombstone.
+            if group.classic.open_writes > 0 {
+                continue;
+            }
+            let classic = &group.classic;
+            let mut left = 0;
+            let old = group.offsets.tombstones(id, |topic, offset| {
+                let is_old = classic.is_expired(topic, offset, retention, wall);
+                left += usize::from(!is_old);
+                is_old
+            });
+            if left == 0 && classic.state == GroupState::Empty && classic.pending.is_empty() {
+                end_group(&mut turn, group, Then::Nothing);
+            } else {
+                append(&mut turn, group, old, Then::Nothing);
+            }
+        }
+        let interval = turn.settings.offsets_check_interval;
+        turn.effects.timers.set(now.after(interval), Timer::Expiry);
+    }
+}
+
+/// Writes the end of a group without members: of its offsets, and of itself.
+fn end_group(turn: &mut Turn<'_>, group: &mut Group, then: Then) {
+    let id = group.classic.id.clone();
+    let mut records = group.offsets.tombstones(&id, |_, _| true);
+    records.push(GroupRecord::Group {
+        group: id,
+        value: None,
+    });
+    group.is_ending = true;
+    append(turn, group, records, then);
+}
