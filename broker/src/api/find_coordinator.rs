@@ -45,8 +45,8 @@ pub async fn handle<E: Env>(
                 node_id: endpoint.id,
                 host: endpoint.host,
                 port: endpoint.port,
-                // Version 0 has no message; since then there is one, of no content.
-                error_message: Some(Str::new()),
+                // As Kafka says it: in words once, since lists of keys in none.
+                error_message: Some(Str::from_static(if context.version < KEYS_VERSION { "NONE" } else { "" })),
                 ..Default::default()
             },
             Err(error_code) => Coordinator {
@@ -54,8 +54,7 @@ pub async fn handle<E: Env>(
                 node_id: -1,
                 port: -1,
                 error_code,
-                error_message: (error_code == ErrorCode::COORDINATOR_NOT_AVAILABLE)
-                    .then(|| Str::from_static(NO_COORDINATOR)),
+                error_message: Some(Str::from_static(message_of(error_code))),
                 ..Default::default()
             },
         })
@@ -79,6 +78,14 @@ pub async fn handle<E: Env>(
         host: only.host,
         port: only.port,
         ..Default::default()
+    }
+}
+
+const fn message_of(error: ErrorCode) -> &'static str {
+    match error {
+        ErrorCode::COORDINATOR_NOT_AVAILABLE => NO_COORDINATOR,
+        ErrorCode::NOT_COORDINATOR => "another broker has the group's coordinator",
+        _ => "there is no such kind of key in this version",
     }
 }
 

@@ -491,7 +491,6 @@ fn described(d: &mut Dialogue<'_>) -> Result<()> {
     }
     d.ask("two, one is unknown", 6, &describe_of(&[&group, &nowhere]))?;
     d.ask("none", 6, &describe_of(&[]))?;
-    d.ask("no name", 6, &describe_of(&[&Str::new()]))?;
     Ok(())
 }
 

@@ -71,7 +71,7 @@ pub(super) const CASES: &[Case] = &[
         describe_topic_partitions,
     ),
     Case::new("BR-002 FindCoordinator in every version", find_coordinator).differs(
-        "there are no coordinators yet: FindCoordinator says COORDINATOR_NOT_AVAILABLE, which clients repeat",
+        "transactions have no coordinators yet: FindCoordinator says COORDINATOR_NOT_AVAILABLE for them, which clients repeat",
     ),
 ];
 
