@@ -213,17 +213,32 @@ fn storage(text: &mut Exposition, requests: &Snapshot, shards: &[ShardSnapshot])
         s.storage.staged_bytes as u64
     });
     let help = "Bytes read from disk ahead of sequential readers.";
-    by_shard(text, "penstock_read_ahead_bytes", Kind::Gauge, help, shards, |s| {
-        s.storage.read_ahead_bytes as u64
-    });
+    by_shard(
+        text,
+        "penstock_read_ahead_bytes",
+        Kind::Gauge,
+        help,
+        shards,
+        |s| s.storage.read_ahead_bytes as u64,
+    );
     let help = "Segment files that are open.";
-    by_shard(text, "penstock_open_segment_files", Kind::Gauge, help, shards, |s| {
-        s.storage.open_segment_files as u64
-    });
+    by_shard(
+        text,
+        "penstock_open_segment_files",
+        Kind::Gauge,
+        help,
+        shards,
+        |s| s.storage.open_segment_files as u64,
+    );
     let help = "Allocated in segment files ahead of what is written.";
-    by_shard(text, "penstock_preallocated_bytes", Kind::Gauge, help, shards, |s| {
-        s.storage.ahead_bytes
-    });
+    by_shard(
+        text,
+        "penstock_preallocated_bytes",
+        Kind::Gauge,
+        help,
+        shards,
+        |s| s.storage.ahead_bytes,
+    );
     let help = "Bytes acknowledged and not synced yet, of topics whose penstock.durability is not fsync.";
     by_shard(text, "penstock_unsynced_bytes", Kind::Gauge, help, shards, |s| {
         s.storage.unsynced_bytes

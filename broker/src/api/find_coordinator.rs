@@ -46,7 +46,11 @@ pub async fn handle<E: Env>(
                 host: endpoint.host,
                 port: endpoint.port,
                 // As Kafka says it: in words once, since lists of keys in none.
-                error_message: Some(Str::from_static(if context.version < KEYS_VERSION { "NONE" } else { "" })),
+                error_message: Some(Str::from_static(if context.version < KEYS_VERSION {
+                    "NONE"
+                } else {
+                    ""
+                })),
                 ..Default::default()
             },
             Err(error_code) => Coordinator {

@@ -27,20 +27,34 @@ const WINDOW: &str = "all five batches of the window survive a restart; Kafka's 
 
 pub(super) const CASES: &[Case] = &[
     Case::new("PR-41 duplicates inside the window of five batches", window),
-    Case::new("PR-41 duplicates of batches with several records", partial_duplicates),
+    Case::new(
+        "PR-41 duplicates of batches with several records",
+        partial_duplicates,
+    ),
     Case::new("PR-42 sequences that do not follow", out_of_order),
     Case::new("PR-42 sequences wrap after 2147483647", wrap),
     Case::new("PR-43 a higher epoch starts at 0", higher_epoch),
     Case::new("PR-44 a lower epoch is fenced", lower_epoch),
-    Case::new("PR-45 a producer nobody knows may begin anywhere", unknown_producer),
+    Case::new(
+        "PR-45 a producer nobody knows may begin anywhere",
+        unknown_producer,
+    ),
     Case::new("PR-46 two producers and two partitions do not mix", separate),
     Case::new("PR-47 a producer that was idle too long (BR-014)", expired).on(&SHORT_EXPIRY),
     Case::new("PR-48 all records of a producer deleted (BR-049)", deleted),
-    Case::new("PR-49 the window survives kill -9 (BR-103)", killed).on(&RESTARTS).differs(WINDOW),
-    Case::new("PR-49 the window survives a stop in order", stopped).on(&RESTARTS).differs(WINDOW),
+    Case::new("PR-49 the window survives kill -9 (BR-103)", killed)
+        .on(&RESTARTS)
+        .differs(WINDOW),
+    Case::new("PR-49 the window survives a stop in order", stopped)
+        .on(&RESTARTS)
+        .differs(WINDOW),
     Case::new("PR-50 producer ids are fresh with epoch 0", fresh_ids),
     Case::new("PR-51 InitProducerId with an id and an epoch", continued),
-    Case::new("PR-52 producer ids are not given twice, also after kill -9", ids_after_kill).on(&RESTARTS),
+    Case::new(
+        "PR-52 producer ids are not given twice, also after kill -9",
+        ids_after_kill,
+    )
+    .on(&RESTARTS),
     Case::new("BR-103 timestamps of 1970 do not expire a producer", old_stamps),
 ];
 

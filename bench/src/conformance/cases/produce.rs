@@ -37,7 +37,10 @@ pub(super) const CASES: &[Case] = &[
         acks_none,
     ),
     Case::new("PR-10 acks=1 and acks=-1", acks_one),
-    Case::new("PR-11 nothing times out where no other replica is waited for", no_time),
+    Case::new(
+        "PR-11 nothing times out where no other replica is waited for",
+        no_time,
+    ),
     Case::new(
         "PR-13 the minimal in-sync set is at most the number of replicas",
         min_isr,

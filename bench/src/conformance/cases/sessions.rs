@@ -1,7 +1,7 @@
 //! Fetch sessions (KIP-227): FE-20 to FE-25.
 
-use protocol::messages::fetch::{FetchRequest, FetchRequestForgottenTopic};
 use protocol::Uuid;
+use protocol::messages::fetch::{FetchRequest, FetchRequestForgottenTopic};
 
 use super::super::Case;
 use super::super::dialogue::{Dialogue, Topic, fetch_of};
@@ -180,7 +180,11 @@ fn other_connection(d: &mut Dialogue<'_>) -> Result<()> {
     }
     d.ask("a wrong epoch", 12, &request(&[], id, 9))?;
     d.hang_up();
-    d.ask("all anew closes the old one", 12, &request(&[(&topic, 0, 1)], id, 0))?;
+    d.ask(
+        "all anew closes the old one",
+        12,
+        &request(&[(&topic, 0, 1)], id, 0),
+    )?;
     d.hang_up();
     d.ask("the old one", 12, &request(&[], id, 5))?;
     Ok(())

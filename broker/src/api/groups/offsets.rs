@@ -40,7 +40,7 @@ pub async fn commit<E: Env>(
     let view = context.broker.view();
     let by_id = context.version >= TOPIC_ID_VERSION;
     let mut commit = OffsetCommit {
-        group: request.group_id.clone(),
+        group: request.group_id,
         member: request.member_id,
         instance: request.group_instance_id,
         generation: request.generation_id_or_member_epoch,
@@ -95,11 +95,7 @@ pub async fn commit<E: Env>(
         });
     }
     if !places.is_empty() {
-        let outcome = match ask(context, &request.group_id, GroupRequest::Commit(commit)).await {
-            Ok(GroupReply::Commit(results)) => Ok(results),
-            Ok(other) => unreachable!("a commit is answered as one, not with {other:?}"),
-            Err(error) => Err(error),
-        };
+        let outcome = committed(context, commit).await;
         let mut errors = outcome
             .iter()
             .flatten()
@@ -113,6 +109,17 @@ pub async fn commit<E: Env>(
     OffsetCommitResponse {
         topics: answer,
         ..Default::default()
+    }
+}
+
+async fn committed<E: Env>(
+    context: &RequestContext<E>,
+    commit: OffsetCommit,
+) -> Result<ByTopic<ErrorCode>, ErrorCode> {
+    let group = commit.group.clone();
+    match ask(context, &group, GroupRequest::Commit(commit)).await? {
+        GroupReply::Commit(results) => Ok(results),
+        other => unreachable!("a commit is answered as one, not with {other:?}"),
     }
 }
 
