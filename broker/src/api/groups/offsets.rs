@@ -95,20 +95,28 @@ pub async fn commit<E: Env>(
         });
     }
     if !places.is_empty() {
-        let outcome = committed(context, commit).await;
-        let mut errors = outcome
-            .iter()
-            .flatten()
-            .flat_map(|(_, of)| of.iter().map(|(_, error)| *error));
-        let refused = outcome.as_ref().err().copied().unwrap_or_default();
-        for (t, p) in places {
-            answer[t].partitions[p].error_code = errors.next().unwrap_or(refused);
-        }
+        fill_in(&mut answer, places, committed(context, commit).await);
     }
     context.count_errors(answer.iter().flat_map(|t| &t.partitions).map(|p| p.error_code));
     OffsetCommitResponse {
         topics: answer,
         ..Default::default()
+    }
+}
+
+/// Writes the coordinator's word for each partition at its place.
+fn fill_in(
+    answer: &mut [OffsetCommitResponseTopic],
+    places: Vec<(usize, usize)>,
+    outcome: Result<ByTopic<ErrorCode>, ErrorCode>,
+) {
+    let refused = outcome.as_ref().err().copied().unwrap_or_default();
+    let mut errors = outcome
+        .into_iter()
+        .flatten()
+        .flat_map(|(_, of)| of.into_iter().map(|(_, error)| error));
+    for (t, p) in places {
+        answer[t].partitions[p].error_code = errors.next().unwrap_or(refused);
     }
 }
 
