@@ -126,6 +126,9 @@ pub async fn open_store<D: Disk>(
     options: StoreOptions,
 ) -> Result<Rc<Store<D>>, Failure> {
     if let Some(open) = gate.open {
+        identity::check_formatted(&disk, dir)
+            .await
+            .map_err(|e| Failure::new(Status::Config, e.to_string()))?;
         let recovered = recover_journals(&disk, dir, |done, all| gate.progress.journals(done, all))
             .await
             .map_err(|e| storage_failed(&e))?;

@@ -48,10 +48,7 @@ pub enum StorageError {
 
 /// Durable bytes that are not what they must be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{} is damaged at byte {position} (offsets {first_offset} to {end_offset}): expected {expected}, found {found}",
-    path.display()
-)]
+#[error("{} is damaged at byte {position}{}: expected {expected}, found {found}", path.display(), self.offsets())]
 pub struct Damage {
     /// The damaged file.
     pub path: PathBuf,
@@ -65,6 +62,18 @@ pub struct Damage {
     pub expected: String,
     /// What is there.
     pub found: String,
+}
+
+impl Damage {
+    /// The offsets concerned, in parentheses, where they are known.
+    fn offsets(&self) -> String {
+        match (self.first_offset, self.end_offset) {
+            (Offset::NONE, Offset::NONE) => String::new(),
+            (first, Offset::NONE) => format!(" (offsets from {first})"),
+            (Offset::NONE, end) => format!(" (offsets below {end})"),
+            (first, end) => format!(" (offsets {first} to {end})"),
+        }
+    }
 }
 
 /// Why a batch was not appended; the log is unchanged.
@@ -168,5 +177,32 @@ impl StorageError {
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::Disk(error) if error.is_not_found())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offsets_are_named_where_they_are_known() {
+        let damage = |first_offset, end_offset| Damage {
+            path: PathBuf::from("f"),
+            position: 7,
+            first_offset,
+            end_offset,
+            expected: "a".to_owned(),
+            found: "b".to_owned(),
+        };
+        let rest = "expected a, found b";
+        for (first, end, text) in [
+            (Offset::NONE, Offset::NONE, ""),
+            (Offset(3), Offset(9), " (offsets 3 to 9)"),
+            (Offset(3), Offset::NONE, " (offsets from 3)"),
+            (Offset::NONE, Offset(9), " (offsets below 9)"),
+        ] {
+            let shown = damage(first, end).to_string();
+            assert_eq!(shown, format!("f is damaged at byte 7{text}: {rest}"));
+        }
     }
 }

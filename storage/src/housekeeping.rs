@@ -184,12 +184,14 @@ impl<D: Disk> Store<D> {
             run: self.run,
             covered_sequence,
             logs: Vec::with_capacity(logs.len()),
+            deleted: self.deleted.borrow().clone(),
         };
         for log in &logs {
             let mut state = log.state.borrow_mut();
             state.after_sync();
             record.logs.push(state.record(log.id, &log.name));
         }
+        record.logs.extend(self.closed_logs.borrow().iter().cloned());
         let path = shard_path(&self.dir, self.shard);
         let saved = envelope::save(&self.disk, &path, &record).await;
         saved.map_err(|error| self.fail(error))?;
@@ -281,6 +283,7 @@ impl<D: Disk> Store<D> {
 impl<D: Disk> crate::journal::writer::Journal<D> {
     /// Removes the journal files after a clean stop, the oldest first; nothing in them is needed.
     pub(crate) async fn remove(&self) -> Result<(), DiskError> {
+        self.write_manifest(0).await?;
         for file in self.take_files() {
             let path = file.path().to_owned();
             if let Some(file) = Rc::into_inner(file) {

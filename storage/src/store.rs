@@ -90,6 +90,10 @@ pub struct Store<D: Disk> {
     pub(crate) controls_durable: Cell<u64>,
     /// Directories of deleted logs, to be removed.
     pub(crate) doomed: RefCell<VecDeque<PathBuf>>,
+    /// What checkpoints say about logs that were closed in this run.
+    pub(crate) closed_logs: RefCell<Vec<LogRecord>>,
+    /// Logs of the merged checkpoint that were deleted in this run.
+    pub(crate) deleted: RefCell<Vec<([u8; 16], i32)>>,
     /// The run this store belongs to.
     pub(crate) run: u64,
     /// What the last run's checkpoints say about logs not opened yet.
@@ -173,6 +177,8 @@ impl<D: Disk> Store<D> {
             controls_staged: Cell::new(0),
             controls_durable: Cell::new(0),
             doomed: RefCell::new(doomed),
+            closed_logs: RefCell::default(),
+            deleted: RefCell::default(),
             run: merged.run + 1,
             known: RefCell::new(merged.logs.into_iter().map(|log| (log.id(), log)).collect()),
             unnamed: RefCell::default(),
@@ -273,6 +279,13 @@ impl<D: Disk> Store<D> {
     #[must_use]
     pub fn offline_reason(&self) -> Option<Rc<str>> {
         self.offline.borrow().clone()
+    }
+
+    /// What a checkpoint says about a log that is not open.
+    pub(crate) fn known_of(&self, id: LogId) -> Option<LogRecord> {
+        let closed = self.closed_logs.borrow();
+        let closed = closed.iter().find(|log| log.id() == id).cloned();
+        closed.or_else(|| self.known.borrow().get(&id).cloned())
     }
 
     pub(crate) fn log(&self, log: LogRef) -> Option<Rc<Log<D>>> {

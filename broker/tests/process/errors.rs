@@ -1,6 +1,10 @@
 //! Starts that fail: which status, and one sentence that says what and what to do.
 
 use std::net::TcpListener;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use nix::sys::signal::Signal;
 
 use crate::support::{Broker, free_port, run};
 
@@ -126,4 +130,69 @@ fn a_wrong_command_line_has_a_status_of_its_own() {
         "{stderr}"
     );
     refused(&["--log", "broker=loud"], 64, &["broker=loud", "debug"]);
+}
+
+/// Starts on the data that a broker leaves when it ends by `signal` and `change` is done to it; gives the status and sentence.
+fn start_after(signal: Signal, change: impl FnOnce(&Path)) -> (Option<i32>, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let log_dirs = format!("log.dirs={}", data.display());
+    let broker = Broker::start(dir.path(), &[&log_dirs]);
+    broker.signal(signal);
+    broker.end();
+    change(&data);
+    let listeners = "listeners=PLAINTEXT://127.0.0.1:0";
+    let arguments = ["-o", listeners, "-o", "penstock.admin.listener=", "-o", &log_dirs];
+    let (code, stdout, stderr) = run(dir.path(), &arguments);
+    assert_eq!(stdout, "", "nothing is ready: {stderr}");
+    let (again, ..) = run(dir.path(), &arguments);
+    assert_eq!(again, code, "the second start is refused as well");
+    (code, sentence(&stderr).to_owned())
+}
+
+#[test]
+fn data_without_meta_properties_is_refused_with_what_to_do() {
+    for signal in [Signal::SIGTERM, Signal::SIGKILL] {
+        let remove = |data: &Path| std::fs::remove_file(data.join("meta.properties")).unwrap();
+        let (code, sentence) = start_after(signal, remove);
+        assert_eq!(code, Some(78), "{sentence}");
+        for part in ["__cluster_metadata-0", "no readable meta.properties", "log.dirs"] {
+            assert!(sentence.contains(part), "{sentence}");
+        }
+    }
+}
+
+#[test]
+fn a_lost_metadata_log_is_refused() {
+    let remove = |data: &Path| std::fs::remove_dir_all(data.join("__cluster_metadata-0")).unwrap();
+    let (code, sentence) = start_after(Signal::SIGTERM, remove);
+    assert_eq!(code, Some(65), "{sentence}");
+    assert!(sentence.contains("__cluster_metadata-0"), "{sentence}");
+    assert!(sentence.contains("no directory"), "{sentence}");
+}
+
+#[test]
+fn a_damaged_or_missing_journal_is_refused() {
+    const JOURNAL: &str = ".penstock/journal/shard-0/00000000000000000001.journal";
+    let damage = |data: &Path| {
+        let file = std::fs::OpenOptions::new()
+            .write(true)
+            .open(data.join(JOURNAL))
+            .unwrap();
+        file.write_all_at(&[0xff; 3], 10).unwrap();
+    };
+    let (code, sentence) = start_after(Signal::SIGKILL, damage);
+    assert_eq!(code, Some(65), "{sentence}");
+    for part in [
+        JOURNAL,
+        "at byte 0:",
+        "expected the header of a journal file",
+        "found a header with another checksum",
+    ] {
+        assert!(sentence.contains(part), "{sentence}");
+    }
+    let remove = |data: &Path| std::fs::remove_dir_all(data.join(".penstock")).unwrap();
+    let (code, sentence) = start_after(Signal::SIGKILL, remove);
+    assert_eq!(code, Some(65), "{sentence}");
+    assert!(sentence.contains(".kafka_cleanshutdown"), "{sentence}");
 }

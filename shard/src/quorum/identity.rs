@@ -2,13 +2,14 @@
 //! formatted on first start: a single node needs no set-up (DESIGN §8).
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use protocol::Uuid;
 use storage::checkpoint::CheckpointError;
 use storage::checkpoint::meta_properties::{self, MetaProperties};
 use storage::disk::{Disk, DiskError};
-use storage::layout::META_PROPERTIES_FILE;
+use storage::layout::{DirName, META_PROPERTIES_FILE};
+use storage::recovery::record::load_directory;
 
 use crate::controller::random_uuid;
 use crate::ids::BrokerId;
@@ -33,6 +34,17 @@ pub enum IdentityError {
     /// The disk.
     #[error(transparent)]
     Disk(#[from] DiskError),
+    /// Logs, but nothing that says whose.
+    #[error(
+        "the log directory {} holds {found} but no readable {META_PROPERTIES_FILE}: put that file back, or name an empty directory with log.dirs",
+        dir.display()
+    )]
+    Unformatted {
+        /// The log directory.
+        dir: PathBuf,
+        /// A log in it.
+        found: String,
+    },
     /// The directory is another node's.
     #[error(
         "the log directory belongs to node {found}, node.id is {configured}: correct node.id or log.dirs"
@@ -43,6 +55,43 @@ pub enum IdentityError {
         /// Configured.
         configured: BrokerId,
     },
+}
+
+/// Makes sure that a directory without `meta.properties` is new: what lies in it belongs to a cluster whose ids are lost with
+/// the file. To be called before anything is written there.
+///
+/// # Errors
+/// [`IdentityError::Unformatted`]; errors of the disk.
+pub async fn check_formatted<D: Disk>(disk: &D, log_dir: &Path) -> Result<(), IdentityError> {
+    let entries = disk.list(log_dir).await?;
+    if entries.iter().any(|entry| entry.name == META_PROPERTIES_FILE) {
+        return Ok(());
+    }
+    let is_log = |name: &str| {
+        matches!(
+            DirName::parse(name),
+            DirName::Partition(_) | DirName::Replica { .. }
+        )
+    };
+    let present = entries
+        .into_iter()
+        .find(|entry| entry.is_dir && is_log(&entry.name));
+    let found = match present {
+        Some(entry) => Some(entry.name),
+        // What cannot be read is reported by who needs it.
+        None => load_directory(disk, log_dir)
+            .await
+            .ok()
+            .and_then(|known| known.logs.into_iter().next())
+            .map(|log| format!("a checkpoint of {}", log.directory)),
+    };
+    match found {
+        Some(found) => Err(IdentityError::Unformatted {
+            dir: log_dir.to_owned(),
+            found,
+        }),
+        None => Ok(()),
+    }
 }
 
 /// The identity in `log_dir`, made when there is none.

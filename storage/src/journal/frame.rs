@@ -6,7 +6,7 @@
 //! ```text
 //! file header (64 bytes, rest of the block zero)       commit header (64 bytes)
 //!  0 u64 magic "PNSTKJNL"                               0 u32 magic "PJCM"
-//!  8 u16 format version (1)                             4 u16 format version (1)
+//!  8 u16 format version (2)                             4 u16 format version (2)
 //! 10 u16 shard that wrote it                            6 u16 header length (64)
 //! 12 u32 zero                                           8 u64 generation of the file
 //! 16 u64 generation: run << 32 | use                  16 u64 sequence: the previous commit's plus one
@@ -38,7 +38,7 @@ pub const HEADER_BYTES: usize = 64;
 /// Bytes of a frame before its payload.
 pub const FRAME_HEADER_BYTES: usize = 52;
 /// The format version this build writes; it reads the same.
-pub const FORMAT_VERSION: u16 = 1;
+pub const FORMAT_VERSION: u16 = 2;
 /// The largest commit, bytes: header, frames and padding. A commit is as large as the limit of the planner or one batch,
 /// whichever is more, and a batch is bounded by `socket.request.max.bytes` (100 MiB).
 pub const COMMIT_BYTES_MAX: usize = 160 << 20;
@@ -82,8 +82,10 @@ pub enum FrameKind {
     Start = 5,
     /// Leader epoch *auxiliary* starts at the base offset.
     Epoch = 6,
-    /// The log was closed (all of it is in its segments) or deleted: earlier frames of the incarnation are void.
+    /// The log was closed, all of it is in its segments: earlier frames of the incarnation are void.
     Retire = 7,
+    /// The log was deleted: earlier frames of the incarnation are void, and its directory may be gone.
+    Delete = 8,
 }
 
 /// Why bytes are not a valid header, commit or frame.
@@ -347,6 +349,7 @@ fn split_frame(bytes: &[u8]) -> Result<(Frame<'_>, u32, &[u8]), Invalid> {
         5 => FrameKind::Start,
         6 => FrameKind::Epoch,
         7 => FrameKind::Retire,
+        8 => FrameKind::Delete,
         _ => return Err(Invalid::Field("frame kind")),
     };
     let header = FrameHeader {

@@ -3,12 +3,14 @@
 //!
 //! * [`frame`]: the bytes of file headers, commits and frames, and their checks;
 //! * [`scan`]: which commits of a set of files count (generation, sequence, torn tail or damage), without I/O;
+//! * [`manifest`]: which files there are, so that a lost one is missed;
 //! * `writer` and `encode`: the files of a running shard: prepared ahead, written in turn, recycled.
 //!
 //! What replay does with the frames is in [`crate::recovery`].
 
 pub(crate) mod encode;
 pub mod frame;
+pub mod manifest;
 pub mod scan;
 pub(crate) mod writer;
 

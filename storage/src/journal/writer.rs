@@ -1,6 +1,6 @@
 //! The journal files of a running shard. Space is handed out front to back ([`Journal::reserve`]); a file that is full
 //! waits until all it holds is in the segments, then it is recycled under a new generation. A file is used only after
-//! its header of the new generation is durable.
+//! its header of the new generation is durable, and the manifest names it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -10,8 +10,10 @@ use std::rc::Rc;
 use hashbrown::HashMap;
 
 use super::frame::{FileHeader, HEADER_BYTES, first_generation};
+use super::manifest::{Manifest, file_name, manifest_path};
+use crate::checkpoint::envelope;
 use crate::disk::{BLOCK_BYTES, Disk, DiskError, DiskFile, OpenMode};
-use crate::layout::journal_dir;
+use crate::layout::{checkpoint_dir, journal_dir};
 use crate::types::Offset;
 
 /// Sizes of the journal.
@@ -63,7 +65,9 @@ pub(crate) struct Reservation<D: Disk> {
 pub(crate) struct Journal<D: Disk> {
     disk: D,
     dir: PathBuf,
+    manifest: PathBuf,
     shard: u16,
+    run: u64,
     options: JournalOptions,
     state: RefCell<State<D>>,
 }
@@ -92,10 +96,13 @@ impl<D: Disk> Journal<D> {
     ) -> Result<Self, DiskError> {
         let dir = journal_dir(root, shard);
         create_dir_durably(disk, root, &dir).await?;
+        create_dir_durably(disk, root, &checkpoint_dir(root)).await?;
         let journal = Self {
             disk: disk.clone(),
             dir,
+            manifest: manifest_path(root, shard),
             shard,
+            run,
             options,
             state: RefCell::new(State {
                 current: None,
@@ -175,7 +182,7 @@ impl<D: Disk> Journal<D> {
         !self.state.borrow().ready.is_empty()
     }
 
-    /// Creates a file, allocates it, makes its header durable and offers it.
+    /// Creates a file, allocates it, makes its header durable, notes it in the manifest and offers it.
     pub(crate) async fn create_file(&self) -> Result<(), DiskError> {
         let (number, generation) = {
             let mut state = self.state.borrow_mut();
@@ -184,13 +191,24 @@ impl<D: Disk> Journal<D> {
             state.generation_next += 1;
             (state.number_next, state.generation_next - 1)
         };
-        let path = self.dir.join(format!("{number:020}.journal"));
+        let path = self.dir.join(file_name(number));
         let file = self.disk.open(&path, OpenMode::CreateOrTruncate).await?;
         file.allocate(self.options.file_bytes).await?;
         self.write_header(&file, generation).await?;
         self.disk.sync_dir(&self.dir).await?;
+        self.write_manifest(number).await?;
         self.offer(file, path, generation);
         Ok(())
+    }
+
+    /// Files 1 to `files` are there to stay; 0: none is needed any more, since the shard's checkpoint covers everything.
+    pub(crate) async fn write_manifest(&self, files: u64) -> Result<(), DiskError> {
+        let manifest = Manifest {
+            run: self.run,
+            files,
+            file_bytes: self.options.file_bytes,
+        };
+        envelope::save(&self.disk, &self.manifest, &manifest).await
     }
 
     /// The oldest full file whose commits have all ended. Every log's bytes in it must be in the segments, synced, and

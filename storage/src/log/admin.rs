@@ -96,7 +96,9 @@ impl<D: Disk> Store<D> {
         let synced = self.disk.sync_filesystem(&self.dir).await;
         synced.map_err(|error| self.fail(error))?;
         self.write_epochs_of(&[Rc::clone(&entry)]).await?;
-        self.retire(&entry).await
+        let record = entry.state.borrow().record(entry.id, &entry.name);
+        self.closed_logs.borrow_mut().push(record);
+        self.retire(&entry, FrameKind::Retire).await
     }
 
     /// Deletes a log: it is gone for readers and writers at once; its directory is renamed to `…-delete` when this
@@ -123,7 +125,11 @@ impl<D: Disk> Store<D> {
         self.planner.borrow_mut().forget(log.slot, withdrawn);
         self.unwritten_bytes.set(self.unwritten_bytes.get() - withdrawn);
         self.wait_committed(&entry).await?;
-        self.retire(&entry).await?;
+        self.retire(&entry, FrameKind::Delete).await?;
+        if entry.is_recorded {
+            let id = (entry.id.topic.0, entry.id.partition);
+            self.deleted.borrow_mut().push(id);
+        }
         let name = PartitionName::parse(&entry.name).map_or_else(
             || format!("{}-delete", entry.name),
             |name| name.marked(&self.unique(&entry), DirMark::Delete),
@@ -170,12 +176,12 @@ impl<D: Disk> Store<D> {
     }
 
     /// The journal forgets the log, then the store does.
-    async fn retire(&self, log: &Rc<Log<D>>) -> Result<(), StorageError> {
+    async fn retire(&self, log: &Rc<Log<D>>, kind: FrameKind) -> Result<(), StorageError> {
         // Not in the call below: the borrow would last as long as its await, and the commit needs the state.
         let end = log.state.borrow().end;
         self.commit_control(ControlFrame {
             slot: log.log_ref.slot,
-            kind: FrameKind::Retire,
+            kind,
             offset: end,
         })
         .await?;

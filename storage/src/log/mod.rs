@@ -62,6 +62,8 @@ pub(crate) struct Log<D: Disk> {
     /// `<topic>-<partition>`: the directory's name.
     pub(crate) name: String,
     pub(crate) dir: PathBuf,
+    /// The merged checkpoint has it.
+    pub(crate) is_recorded: bool,
     pub(crate) state: RefCell<LogState<D>>,
     /// A writer of the segments (write-behind, recycling) is at work: the next one waits.
     pub(crate) flushing: Cell<bool>,

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 
+use super::manifests::Manifests;
+use super::missing::check_unknown_directory;
 use super::record::{Checkpoints, DirectoryRecord, LogRecord, directory_path, load_all};
 use super::redo::Redo;
 use crate::checkpoint::{envelope, offsets, partition_metadata};
@@ -38,13 +40,26 @@ pub struct JournalRecovery {
 }
 
 /// One journal file of an earlier run.
-struct OldFile {
-    path: PathBuf,
-    content: FileContent,
+pub(super) struct OldFile {
+    pub(super) path: PathBuf,
+    /// Bytes.
+    pub(super) size: u64,
+    pub(super) content: FileContent,
     is_replayed: bool,
 }
 
+/// The journal files of one shard of an earlier run.
+pub(super) struct ShardJournal {
+    dir: PathBuf,
+    pub(super) shard: Option<u16>,
+    pub(super) files: Vec<OldFile>,
+}
+
 impl OldFile {
+    pub(super) fn has_name(&self, name: &str) -> bool {
+        self.path.file_name().is_some_and(|found| found == name)
+    }
+
     fn commits_bytes(&self) -> u64 {
         let commits = self.content.commits.iter();
         commits.map(|place| place.header.commit_bytes() as u64).sum()
@@ -65,30 +80,34 @@ pub async fn recover_journals<D: Disk>(
     let Checkpoints {
         run,
         mut logs,
+        deleted,
         covered_sequences,
         paths: shard_checkpoints,
     } = load_all(disk, dir).await?;
     add_kafka_checkpoints(disk, dir, run, &mut logs).await?;
+    let manifests = Manifests::load(disk, dir, run).await?;
     let mut journals = read_journals(disk, dir, run).await?;
+    manifests.check(dir, run, &journals, &covered_sequences)?;
     let mut out = JournalRecovery {
-        shards: journals.iter().filter(|(_, files)| !files.is_empty()).count(),
-        files: journals.iter().map(|(_, files)| files.len()).sum(),
+        shards: journals
+            .iter()
+            .filter(|journal| !journal.files.is_empty())
+            .count(),
+        files: journals.iter().map(|journal| journal.files.len()).sum(),
         ..JournalRecovery::default()
     };
     let total = journals
         .iter()
-        .flat_map(|(_, files)| files)
+        .flat_map(|journal| &journal.files)
         .map(OldFile::commits_bytes)
         .sum();
     let mut redo = Redo::new(disk, dir);
     let mut done = 0;
-    for (shard_dir, files) in &mut journals {
-        let name = shard_dir.file_name().and_then(|name| name.to_str());
-        let shard = name.and_then(parse_journal_dir);
-        let covered = shard.and_then(|shard| covered_sequences.get(&shard));
+    for journal in &mut journals {
+        let covered = journal.shard.and_then(|shard| covered_sequences.get(&shard));
         replay_shard(
             disk,
-            files,
+            &mut journal.files,
             covered.copied().unwrap_or(0),
             &mut redo,
             &mut out,
@@ -102,26 +121,28 @@ pub async fn recover_journals<D: Disk>(
     out.bytes = redo.finish(&mut logs).await?;
     disk.sync_filesystem(dir).await?;
     out.logs = redo.ends();
-    save_merged(disk, dir, run + 1, logs).await?;
+    let is_deleted = |log: &LogRecord| deleted.contains(&log.id()) || redo.has_deleted(log.id());
+    save_merged(disk, dir, run + 1, logs, is_deleted).await?;
     // From here on the journals and the shards' checkpoints are void.
-    for (shard_dir, files) in &mut journals {
-        remove_files(disk, shard_dir, files).await?;
+    for journal in &mut journals {
+        remove_files(disk, &journal.dir, &mut journal.files).await?;
     }
-    for path in &shard_checkpoints {
+    for path in shard_checkpoints.iter().chain(&manifests.paths) {
         disk.remove_file(path).await?;
     }
-    if !shard_checkpoints.is_empty() {
+    if !shard_checkpoints.is_empty() || !manifests.paths.is_empty() {
         disk.sync_dir(&checkpoint_dir(dir)).await?;
     }
     Ok(out)
 }
 
-/// Writes the merged checkpoint of logs that still have a directory.
+/// Writes the merged checkpoint of logs that still have a directory, or should: those were not deleted.
 async fn save_merged<D: Disk>(
     disk: &D,
     dir: &Path,
     run: u64,
     logs: BTreeMap<String, LogRecord>,
+    is_deleted: impl Fn(&LogRecord) -> bool,
 ) -> Result<(), StorageError> {
     let present: BTreeSet<String> = disk
         .list(dir)
@@ -134,8 +155,14 @@ async fn save_merged<D: Disk>(
         covered_sequence: 0,
         logs: logs
             .into_values()
-            .filter(|log| present.contains(&log.directory))
+            .filter_map(|log| match present.contains(&log.directory) {
+                true => Some(log),
+                false if log.durable_end <= 0 || log.topic == [0; 16] || is_deleted(&log) => None,
+                // Who opens it reports that; so does each start to come.
+                false => Some(LogRecord { place: None, ..log }),
+            })
             .collect(),
+        deleted: Vec::new(),
     };
     create_dir_durably(disk, dir, &checkpoint_dir(dir)).await?;
     envelope::save(disk, &directory_path(dir), &record).await?;
@@ -160,6 +187,7 @@ async fn add_kafka_checkpoints<D: Disk>(
     if run > 0 {
         return Ok(()); // ours since; the text files are written at clean stops for others to read
     }
+    check_unknown_directory(disk, dir).await?;
     let starts = offsets::load(disk, &dir.join(LOG_START_FILE))
         .await?
         .unwrap_or_default();
@@ -175,7 +203,7 @@ async fn add_kafka_checkpoints<D: Disk>(
             topic: topic_of(disk, &name.dir(dir)).await?,
             partition: name.partition,
             directory: directory.clone(),
-            log_start: starts.get(name).map_or(0, |offset| offset.0),
+            log_start: starts.get(name).map_or(-1, |offset| offset.0),
             durable_end: points.get(name).map_or(0, |offset| offset.0),
             epochs: Vec::new(),
             place: None,
@@ -193,11 +221,7 @@ async fn topic_of<D: Disk>(disk: &D, dir: &Path) -> Result<[u8; 16], StorageErro
 }
 
 /// The journal files of all shards that belong to a run after `run`.
-async fn read_journals<D: Disk>(
-    disk: &D,
-    dir: &Path,
-    run: u64,
-) -> Result<Vec<(PathBuf, Vec<OldFile>)>, StorageError> {
+async fn read_journals<D: Disk>(disk: &D, dir: &Path, run: u64) -> Result<Vec<ShardJournal>, StorageError> {
     let root = journals_dir(dir);
     let shards = match disk.list(&root).await {
         Ok(entries) => entries,
@@ -213,11 +237,16 @@ async fn read_journals<D: Disk>(
             let content = read_content(disk, &path, entry.size, run).await?;
             files.push(OldFile {
                 path,
+                size: entry.size,
                 content,
                 is_replayed: false,
             });
         }
-        journals.push((shard_dir, files));
+        journals.push(ShardJournal {
+            dir: shard_dir,
+            shard: parse_journal_dir(&shard.name),
+            files,
+        });
     }
     Ok(journals)
 }
@@ -348,7 +377,7 @@ async fn read_commit<F: DiskFile>(
     Ok(frame::frames(&header, &body).map(|frames| {
         let retired = frames
             .iter()
-            .filter(|frame| frame.header.kind == FrameKind::Retire);
+            .filter(|frame| matches!(frame.header.kind, FrameKind::Retire | FrameKind::Delete));
         let retired = retired.map(|frame| frame.header.incarnation).collect();
         (CommitPlace { position, header }, retired)
     }))

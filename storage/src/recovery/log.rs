@@ -9,6 +9,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use super::epochs::NotedEpochs;
+use super::missing::{check_directory, check_first_segment};
 use super::record::{LogRecord, PlaceRecord};
 use super::scan::ScanEnd;
 use super::walk::{Replay, load_indexes, load_indexes_before, read_small, walk};
@@ -49,11 +50,12 @@ impl<D: Disk> Store<D> {
             return Err(StorageError::Offline(Rc::from(format!("{name} is open already"))));
         }
         // It stays known until the log is open: a second try must not know less.
-        let known = self.known.borrow().get(&id).cloned();
-        let known = known.filter(|record| record.directory == name);
+        let known = self.known_of(id).filter(|record| record.directory == name);
+        let is_recorded = known.is_some();
         let dir = self.dir.join(&name);
         let opened = self.open_state(&name, &dir, id, config, known, now_ms).await;
         let (state, is_new) = self.failed(opened)?;
+        self.closed_logs.borrow_mut().retain(|log| log.id() != id);
         self.known.borrow_mut().remove(&id);
         let active = state.segments.back().map_or(Offset::ZERO, |active| active.base);
         let mut logs = self.logs.borrow_mut();
@@ -66,6 +68,7 @@ impl<D: Disk> Store<D> {
             name,
             dir,
             state: RefCell::new(state),
+            is_recorded,
             flushing: Cell::new(false),
             dirty: Cell::new(false),
         }));
@@ -94,7 +97,7 @@ impl<D: Disk> Store<D> {
             Err(error) => return Err(error.into()),
         };
         let damage = known.as_ref().and_then(|record| record.damage.as_ref());
-        if let Some(damage) = damage.filter(|_| entries.is_some()) {
+        if let Some(damage) = damage {
             return Err(damage.report(dir).into());
         }
         match entries {
@@ -102,7 +105,10 @@ impl<D: Disk> Store<D> {
                 let recovered = self.recover_log(dir, id, &entries, config, known, now_ms);
                 Ok((recovered.await?, false))
             }
-            None => Ok((self.create_log(dir, id, config, now_ms).await?, true)),
+            None => {
+                check_directory(dir, known.as_ref())?;
+                Ok((self.create_log(dir, id, config, now_ms).await?, true))
+            }
         }
     }
 
@@ -217,6 +223,7 @@ impl<D: Disk> Store<D> {
             return Ok(None);
         };
         let first = closed.first().map_or(*active_base, |(base, _)| *base);
+        check_first_segment(dir, first, known)?;
         let mut state = self.empty_state(first, config, now_ms);
         state.segments.clear();
         let epochs = NotedEpochs::load(&self.disk, dir, known).await?;
@@ -403,14 +410,14 @@ impl<D: Disk> Store<D> {
         {
             let nothing = ScanEnd {
                 position: 0,
-                offset: Offset(record.log_start),
+                offset: Offset(record.log_start.max(0)),
                 fault: Some("no segment"),
             };
-            self.check_durable(dir, Offset(record.log_start), &nothing, known.as_ref())?;
+            self.check_durable(dir, nothing.offset, &nothing, known.as_ref())?;
         }
         let base = known
             .as_ref()
-            .map_or(Offset::ZERO, |record| Offset(record.log_start));
+            .map_or(Offset::ZERO, |record| Offset(record.log_start.max(0)));
         let mut state = self.empty_state(base, config, now_ms);
         NotedEpochs::load(&self.disk, dir, known.as_ref())
             .await?

@@ -6,6 +6,8 @@
 mod epochs;
 pub mod journals;
 pub(crate) mod log;
+mod manifests;
+mod missing;
 pub mod record;
 pub(crate) mod redo;
 pub(crate) mod scan;

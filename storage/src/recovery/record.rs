@@ -6,7 +6,7 @@
 //! `.penstock/checkpoints/directory` and `.penstock/checkpoints/shard-<n>`, rkyv in an envelope
 //! ([`crate::checkpoint::envelope`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use rkyv::{Archive, Deserialize, Serialize};
@@ -27,6 +27,8 @@ pub struct DirectoryRecord {
     pub covered_sequence: u64,
     /// In the order of their names.
     pub logs: Vec<LogRecord>,
+    /// In a shard's: logs of the merged checkpoint that were deleted since, topic id and partition.
+    pub deleted: Vec<([u8; 16], i32)>,
 }
 
 /// One log.
@@ -38,7 +40,7 @@ pub struct LogRecord {
     pub partition: i32,
     /// `<topic>-<partition>`.
     pub directory: String,
-    /// The log start offset.
+    /// The log start offset, −1 when it is not known (Kafka notes only some).
     pub log_start: i64,
     /// Everything below was durable when this was written: less in the segments is damage.
     pub durable_end: i64,
@@ -92,7 +94,7 @@ pub struct PlaceRecord {
 
 impl Checkpoint for DirectoryRecord {
     const MAGIC: [u8; 8] = *b"PNSTKCKP";
-    const VERSION: u32 = 2;
+    const VERSION: u32 = 3;
 }
 
 impl LogRecord {
@@ -171,6 +173,8 @@ pub(crate) struct Checkpoints {
     pub(crate) run: u64,
     /// The logs by directory, as the shards that ran after it left them.
     pub(crate) logs: BTreeMap<String, LogRecord>,
+    /// Logs that were deleted by those shards.
+    pub(crate) deleted: BTreeSet<LogId>,
     /// How far the journals of those shards are covered.
     pub(crate) covered_sequences: BTreeMap<u16, u64>,
     /// The files of all shards' checkpoints.
@@ -187,6 +191,7 @@ pub(crate) async fn load_all<D: Disk>(disk: &D, dir: &Path) -> Result<Checkpoint
     let mut all = Checkpoints {
         run,
         logs: logs.into_iter().map(by_directory).collect(),
+        deleted: BTreeSet::new(),
         covered_sequences: BTreeMap::new(),
         paths: Vec::new(),
     };
@@ -195,6 +200,7 @@ pub(crate) async fn load_all<D: Disk>(disk: &D, dir: &Path) -> Result<Checkpoint
         Err(error) if error.is_not_found() => Vec::new(),
         Err(error) => return Err(error.into()),
     };
+    let mut shard_ends = BTreeMap::new();
     for entry in entries.iter().filter(|entry| entry.name.starts_with("shard-")) {
         let path = checkpoint_dir(dir).join(&entry.name);
         // What was being written when the process ended has a temporary name, and goes with the rest.
@@ -203,7 +209,19 @@ pub(crate) async fn load_all<D: Disk>(disk: &D, dir: &Path) -> Result<Checkpoint
             && record.run > run
         {
             all.covered_sequences.insert(shard, record.covered_sequence);
-            all.logs.extend(record.logs.into_iter().map(by_directory));
+            let deleted = record.deleted.into_iter();
+            all.deleted.extend(deleted.map(|(topic, partition)| LogId {
+                topic: TopicId(topic),
+                partition,
+            }));
+            for log in record.logs {
+                // One shard may have closed it and another gone on with it.
+                let newest = shard_ends.entry(log.id()).or_insert(log.durable_end);
+                if *newest <= log.durable_end {
+                    *newest = log.durable_end;
+                    all.logs.insert(log.directory.clone(), log);
+                }
+            }
         }
         all.paths.push(path);
     }

@@ -24,8 +24,18 @@ pub(crate) struct Redo<'a, D: Disk> {
     logs: BTreeMap<(usize, Incarnation), LogRedo>,
     shard: usize,
     retired: BTreeSet<Incarnation>,
+    /// The logs of retired incarnations, and where they start if a frame moved that.
+    rested: BTreeMap<(usize, Incarnation), Rested>,
+    deleted: BTreeSet<LogId>,
     collected_bytes: usize,
     written_bytes: u64,
+}
+
+/// A log that was closed or deleted.
+struct Rested {
+    id: LogId,
+    name: String,
+    log_start: Offset,
 }
 
 /// One log of the journal.
@@ -61,6 +71,8 @@ impl<'a, D: Disk> Redo<'a, D> {
             logs: BTreeMap::new(),
             shard: 0,
             retired: BTreeSet::new(),
+            rested: BTreeMap::new(),
+            deleted: BTreeSet::new(),
             collected_bytes: 0,
             written_bytes: 0,
         }
@@ -78,7 +90,7 @@ impl<'a, D: Disk> Redo<'a, D> {
         let header = &frame.header;
         let key = (self.shard, header.incarnation);
         if self.retired.contains(&header.incarnation) {
-            return Ok(());
+            return self.rest(key, frame);
         }
         if header.kind == FrameKind::Open {
             return self.open(key, frame.payload).await;
@@ -106,6 +118,13 @@ impl<'a, D: Disk> Redo<'a, D> {
         records: &mut BTreeMap<String, LogRecord>,
     ) -> Result<u64, StorageError> {
         self.write_all().await?;
+        for rested in self.rested.values() {
+            if let Some(record) = records.get_mut(&rested.name)
+                && record.id() == rested.id
+            {
+                record.log_start = record.log_start.max(rested.log_start.0);
+            }
+        }
         for log in self.logs.values_mut() {
             let record = records
                 .entry(log.name.clone())
@@ -133,10 +152,42 @@ impl<'a, D: Disk> Redo<'a, D> {
             .collect()
     }
 
+    /// A frame of a retired incarnation: the bytes are in the segments, but how the log ended and where it starts is not.
+    fn rest(&mut self, key: (usize, Incarnation), frame: &Frame<'_>) -> Result<(), StorageError> {
+        if frame.header.kind == FrameKind::Open {
+            let opened = self.decode_name(frame.payload)?;
+            self.rested.entry(key).or_insert(Rested {
+                id: opened.id,
+                name: opened.directory,
+                log_start: Offset::NONE,
+            });
+        }
+        let Some(rested) = self.rested.get_mut(&key) else {
+            return Err(self.unnamed(&frame.header));
+        };
+        match frame.header.kind {
+            FrameKind::Start => rested.log_start = rested.log_start.max(frame.header.base_offset),
+            FrameKind::Delete => {
+                self.deleted.insert(rested.id);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Whether a frame says that the log was deleted.
+    pub(crate) fn has_deleted(&self, id: LogId) -> bool {
+        self.deleted.contains(&id)
+    }
+
+    fn decode_name(&self, payload: &[u8]) -> Result<OpenPayload, StorageError> {
+        let invalid = |invalid| damage(self.dir, 0, format!("{invalid:?}"));
+        OpenPayload::decode(payload).map_err(invalid)
+    }
+
     /// A frame that names a log. Its directory may not have been durable when the journal already was.
     async fn open(&mut self, key: (usize, Incarnation), payload: &[u8]) -> Result<(), StorageError> {
-        let opened =
-            OpenPayload::decode(payload).map_err(|invalid| damage(self.dir, 0, format!("{invalid:?}")))?;
+        let opened = self.decode_name(payload)?;
         if self.logs.contains_key(&key) {
             return Ok(()); // each file names its logs again
         }
@@ -216,7 +267,7 @@ impl LogRedo {
                 self.log_start = self.log_start.max(Some(header.base_offset));
                 Ok(0)
             }
-            FrameKind::Open | FrameKind::Epoch | FrameKind::Retire => Ok(0),
+            FrameKind::Open | FrameKind::Epoch | FrameKind::Retire | FrameKind::Delete => Ok(0),
         }
     }
 
@@ -255,6 +306,9 @@ impl LogRedo {
         }
         if self.end.is_none() {
             return;
+        }
+        if record.durable_end == 0 && record.log_start == 0 {
+            record.log_start = -1; // the log may be one of Kafka's, put there before it was opened
         }
         if self.is_truncated {
             record.durable_end = self.end_offset.0;
