@@ -79,6 +79,7 @@ fn a_partition_directory_written_by_kafka_is_opened_and_read() {
         let entry = entry.expect("an entry");
         std::fs::copy(entry.path(), dir.path().join("fx-0").join(entry.file_name())).expect("copied");
     }
+    std::fs::write(dir.path().join(".kafka_cleanshutdown"), "").expect("Kafka's mark of a stop in order");
     let path = dir.path().to_owned();
     let (end, batches) = run_with_disk(dir.path(), move |disk| async move {
         let store = open(disk, &path).await;
