@@ -1,5 +1,8 @@
-//! `/health/live` and `/health/ready`. Live: every shard answers; a broker that is not live has to be restarted. Ready:
+//! `/health/live` and `/health/ready`. Live: every shard's executor turns, however much work waits in it; a broker that is not live has to be restarted. Ready:
 //! clients are served; what is not at its best is said, and is no reason to send clients away.
+
+use std::pin::pin;
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::{HeaderName, StatusCode, header};
@@ -11,6 +14,9 @@ use super::{Admin, Phase, SHARD_ANSWER_MAX};
 use crate::node::NodeMessage;
 use crate::observe::shard::Vitals;
 
+/// How often the shards' pulses are looked at.
+const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+
 /// A status with a JSON body.
 type Answer = (StatusCode, [(HeaderName, &'static str); 1], String);
 
@@ -19,12 +25,12 @@ fn answer(status: StatusCode, body: &Value) -> Answer {
     (status, kind, format!("{body:#}\n"))
 }
 
-/// 200 while every shard that runs answers, 503 with their numbers when some do not.
+/// 200 while every shard that runs turns, 503 with their numbers when some do not.
 pub(super) async fn live(State(admin): State<Admin>) -> Answer {
     let phase = admin.phase();
     // Shards answer once their storage is open, and no more when they have stopped; both take the time they need.
     let silent = match phase {
-        Phase::Serving => silent_shards(&vitals(&admin).await),
+        Phase::Serving => still_shards(&admin).await,
         Phase::Starting | Phase::Stopping => Vec::new(),
     };
     if silent.is_empty() {
@@ -105,6 +111,36 @@ fn reason(phase: Phase, journal: (u64, u64), silent: &[usize], is_storage_lost: 
             SHARD_ANSWER_MAX.as_secs()
         )),
         Phase::Serving => None,
+    }
+}
+
+/// The shards whose executors have not polled a task in [`SHARD_ANSWER_MAX`] although each was sent a message. Whether the
+/// message's turn came is another matter: a queue is load.
+async fn still_shards(admin: &Admin) -> Vec<usize> {
+    let Some(running) = admin.0.running.get() else {
+        return Vec::new();
+    };
+    let polls = || -> Vec<u64> { running.pulses.read().iter().map(|pulse| pulse.polls).collect() };
+    let before = polls();
+    let still = |now: &[u64]| -> Vec<usize> {
+        let pairs = before.iter().zip(now).enumerate();
+        pairs
+            .filter(|(_, (b, n))| b == n)
+            .map(|(shard, _)| shard)
+            .collect()
+    };
+    let mut asked = pin!(async {
+        vitals(admin).await;
+        // Answered or refused, a shard that turns is seen by its pulse.
+        std::future::pending::<()>().await;
+    });
+    let began = tokio::time::Instant::now();
+    loop {
+        let _ = tokio::time::timeout(LOOK_INTERVAL, &mut asked).await;
+        let left = still(&polls());
+        if left.is_empty() || began.elapsed() >= SHARD_ANSWER_MAX {
+            return left;
+        }
     }
 }
 
