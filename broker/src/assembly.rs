@@ -38,6 +38,7 @@ use crate::exit::{Failure, Status};
 use crate::listener::connection::{ConnectionInfo, serve};
 use crate::node::{Broker, NodeMessage};
 use crate::observe::progress::Progress;
+use crate::request::CloseReason;
 use crate::view::View;
 use crate::{observe, publish};
 
@@ -378,8 +379,28 @@ async fn serve_one<E: Env, S: ByteStream>(broker: Rc<Broker<E>>, stream: S, list
     let info = Rc::new(ConnectionInfo::new(id, stream.peer(), listener));
     broker.metrics.connection_opened(&info.listener);
     let reason = serve(broker.clone(), stream, info.clone()).await;
+    complain(&broker, &info, &reason);
     tracing::debug!(peer = %info.peer, ?reason, "connection ended");
     broker.metrics.connection_closed(&info.listener, &reason);
+}
+
+/// Says why a connection was closed when that was its own doing, at most once a second for each listener.
+fn complain<E: Env>(broker: &Broker<E>, info: &ConnectionInfo, reason: &CloseReason) {
+    let why = match reason {
+        CloseReason::Protocol(sentence) => sentence.as_str(),
+        CloseReason::Memory => "it held memory that others waited for, and made no progress",
+        _ => return,
+    };
+    let now = broker.env.now();
+    if let Some(unsaid) = broker.complaints.borrow_mut().may_say(&info.listener, now) {
+        tracing::warn!(
+            peer = %info.peer,
+            listener = %info.listener,
+            reason = why,
+            others_since_last_line = unsaid,
+            "a connection was closed"
+        );
+    }
 }
 
 /// What a storage error means for the process.

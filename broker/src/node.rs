@@ -17,6 +17,7 @@ use crate::api::fetch_sessions::SessionStep;
 use crate::api::init_producer_id::ProducerIds;
 use crate::config::settings::Settings;
 use crate::control::{CONTROLLER_SHARD, CommandReply};
+use crate::listener::complaints::Complaints;
 use crate::observe::metrics::Metrics;
 use crate::observe::shard::{ShardSnapshot, Vitals};
 use crate::publish::Publication;
@@ -61,6 +62,8 @@ pub struct Broker<E: Env> {
     pub codecs: RefCell<CodecContexts>,
     view: RefCell<Rc<View>>,
     viewed: Notify,
+    /// What this shard has said about bad connections.
+    pub complaints: RefCell<Complaints>,
     is_stopping: Cell<bool>,
     stopping: Notify,
 }
@@ -88,6 +91,7 @@ impl<E: Env> Broker<E> {
             codecs: RefCell::default(),
             view: RefCell::new(Rc::new(view)),
             viewed: Notify::new(),
+            complaints: RefCell::default(),
             is_stopping: Cell::new(false),
             stopping: Notify::new(),
         }

@@ -16,7 +16,7 @@ use std::task::{Context, Poll, Waker};
 pub enum BudgetClass {
     /// Received requests of clients, until their last batch has been copied or refused.
     Requests,
-    /// Answers to clients, until they have left the socket.
+    /// Answers to clients without records, until they have left the socket.
     Responses,
     /// Recent batches kept for readers.
     BatchCache,
@@ -28,10 +28,18 @@ pub enum BudgetClass {
     InterBroker,
     /// Requests of the coordinators to themselves and to each other. Reserved for the same reason.
     Coordinator,
+    /// Records on their way to readers, from before they are read until they have left the socket. Apart from other answers:
+    /// readers that do not read hold up readers only.
+    Fetches,
+    /// The smallest receive buffer of each connection: who asks little does not wait behind large requests.
+    SmallRequests,
 }
 
+/// One charge takes at most this part of its class above the least it needs.
+const GENEROUS_SHARE: u64 = 8;
+
 /// How many classes there are.
-pub const BUDGET_CLASSES: usize = 7;
+pub const BUDGET_CLASSES: usize = 9;
 
 impl BudgetClass {
     /// All of them, in the order of their numbers.
@@ -43,6 +51,8 @@ impl BudgetClass {
         Self::Compaction,
         Self::InterBroker,
         Self::Coordinator,
+        Self::Fetches,
+        Self::SmallRequests,
     ];
 
     /// The name used in metrics.
@@ -56,6 +66,8 @@ impl BudgetClass {
             Self::Compaction => "compaction",
             Self::InterBroker => "inter_broker",
             Self::Coordinator => "coordinator",
+            Self::Fetches => "fetches",
+            Self::SmallRequests => "small_requests",
         }
     }
 }
@@ -170,6 +182,31 @@ impl Budget {
         let place = self.queue(class, bytes)?;
         poll_fn(|cx| place.poll(cx)).await;
         Ok(self.charge_of(class, bytes))
+    }
+
+    /// Charges `least` bytes, waiting until they fit, and up to `most` while half of the class is left to others: few get what
+    /// they want, many get a little each.
+    ///
+    /// # Errors
+    /// [`TooLarge`] when `least` never fits.
+    pub async fn charge_between(
+        &self,
+        class: BudgetClass,
+        least: u64,
+        most: u64,
+    ) -> Result<Charge, TooLarge> {
+        let mut charge = self.charge(class, least).await?;
+        let spare = {
+            let books = self.0.borrow();
+            let max = books.limits.max_of(class);
+            (max / 2)
+                .saturating_sub(books.accounts[class as usize].used)
+                .min(max / GENEROUS_SHARE)
+        };
+        let more = most.saturating_sub(least).min(spare);
+        // Refused when other classes use the pool: the least has to do then.
+        let _ = more > 0 && charge.try_grow(more);
+        Ok(charge)
     }
 
     /// Whether a charge of this class would have to wait behind another.
@@ -405,6 +442,12 @@ impl Charge {
     }
 }
 
+impl std::fmt::Debug for Charge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes of {}", self.bytes, self.class.name())
+    }
+}
+
 impl Drop for Charge {
     fn drop(&mut self) {
         if self.bytes > 0 {
@@ -462,6 +505,30 @@ mod tests {
 
     fn count() -> Arc<Count> {
         Arc::new(Count(AtomicUsize::new(0)))
+    }
+
+    #[test]
+    fn few_get_what_they_want_and_many_get_a_little_each() {
+        let mut bounds = limits(1 << 20);
+        bounds.classes[Responses as usize].max_bytes = 800;
+        let budget = Budget::new(bounds);
+        let granted: Vec<u64> = {
+            let held: Vec<Charge> = (0..9)
+                .map(|_| {
+                    let mut pending: Pending = {
+                        let budget = budget.clone();
+                        Box::pin(async move { budget.charge_between(Responses, 20, 1000).await })
+                    };
+                    let Poll::Ready(Ok(charge)) = poll(&mut pending, &count()) else {
+                        panic!("the least fits")
+                    };
+                    charge
+                })
+                .collect();
+            held.iter().map(Charge::bytes).collect()
+        };
+        assert_eq!(granted, [120, 120, 120, 40, 20, 20, 20, 20, 20]);
+        assert_eq!(used(&budget, Responses), 0);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The tasks around a shard's owner: the inbox, the committer, cold reads, deadlines. Thin: every decision is the
 //! owner's. Generic over executor and storage, so the simulator runs it as it is. One per shard.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -28,6 +29,9 @@ const DEADLINE_SLACK: Duration = Duration::from_millis(20);
 /// Tasks that read ahead; each has several reads under way.
 const READ_AHEAD_TASKS: usize = 2;
 
+/// Fetches of a shard that read the disk at the same time; more wait in turn, so that commits and other reads get at it.
+const COLD_READERS_MAX: usize = 16;
+
 /// What the tasks of a shard's owner share. Cheap to clone.
 pub struct OwnerDriver<E: Env, L: LogsIo, N: Send + 'static>(Rc<Inner<E, L, N>>);
 
@@ -37,6 +41,8 @@ struct Inner<E: Env, L: LogsIo, N: Send + 'static> {
     logs: L,
     router: Router<N>,
     deadlines: Notify,
+    cold: RefCell<VecDeque<ColdFetch<L::Cold>>>,
+    cold_readers: Cell<usize>,
 }
 
 impl<E: Env, L: LogsIo, N: Send + 'static> OwnerDriver<E, L, N> {
@@ -49,6 +55,8 @@ impl<E: Env, L: LogsIo, N: Send + 'static> OwnerDriver<E, L, N> {
             logs,
             router,
             deadlines: Notify::new(),
+            cold: RefCell::default(),
+            cold_readers: Cell::new(0),
         }))
     }
 
@@ -192,8 +200,12 @@ impl<E: Env, L: LogsIo, N: Send + 'static> OwnerDriver<E, L, N> {
                 None => break,
                 Some(OwnerOutput::Reply { to, reply }) => self.0.router.answer(to, reply),
                 Some(OwnerOutput::ReadCold(fetch)) => {
-                    let driver = self.clone();
-                    self.0.env.spawn(async move { driver.read_cold(fetch).await });
+                    self.0.cold.borrow_mut().push_back(fetch);
+                    if self.0.cold_readers.get() < COLD_READERS_MAX {
+                        self.0.cold_readers.set(self.0.cold_readers.get() + 1);
+                        let driver = self.clone();
+                        self.0.env.spawn(async move { driver.read_cold_fetches().await });
+                    }
                 }
                 Some(OwnerOutput::LookUp(lookup)) => {
                     let driver = self.clone();
@@ -204,6 +216,17 @@ impl<E: Env, L: LogsIo, N: Send + 'static> OwnerDriver<E, L, N> {
         if self.0.owner.borrow().next_deadline().is_some() {
             self.0.deadlines.notify();
         }
+    }
+
+    /// One reader: takes fetches until none is left.
+    async fn read_cold_fetches(&self) {
+        loop {
+            let next = self.0.cold.borrow_mut().pop_front();
+            let Some(fetch) = next else { break };
+            self.read_cold(fetch).await;
+            self.0.env.breathe().await;
+        }
+        self.0.cold_readers.set(self.0.cold_readers.get() - 1);
     }
 
     async fn read_cold(&self, fetch: ColdFetch<L::Cold>) {

@@ -89,7 +89,7 @@ pub struct FetchRead {
     pub bytes_max: usize,
     /// Who reads: decides the upper bound (FE-8).
     pub isolation: Isolation,
-    /// Set when the reader waits: answer only after that much more can be read.
+    /// Set when the reader waits: answer only after that much more can be read; with `bytes_max` 0 without any data then.
     pub wait: Option<Wait>,
 }
 

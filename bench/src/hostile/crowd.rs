@@ -8,7 +8,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::probe::{connect, read_frame};
 use super::wire::{Batch, Bytes, TOPIC, api_versions, fetch, produce};
-use crate::error::{Result, failed};
+use crate::error::{Doing, Result, failed};
 
 /// Idle connections, fewer where the limit of open files does not allow them.
 const IDLE_CONNECTIONS: usize = 10_000;
@@ -25,6 +25,13 @@ const SLOW_READER_TIME: Duration = Duration::from_secs(3);
 /// Connections that claim a request of the largest size and send its beginning.
 const CLAIMS: usize = 8;
 const CLAIM_BYTES: i32 = 100 << 20;
+
+/// Connections of the larger crowds.
+const CROWD: usize = 500;
+/// How long a well-behaved client among them waits at most; Kafka takes milliseconds, a loaded machine some more.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a reader waits for memory that readers hold who do not read.
+const SHED_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// What came of a crowd, in the words of the table.
 pub(super) type Outcome = Result<String>;
@@ -122,4 +129,53 @@ pub(super) fn large_claims(bootstrap: &str, during: &mut dyn FnMut()) -> Outcome
         !matches!(stream.peek(&mut byte), Ok(0))
     });
     Ok(format!("{} of {CLAIMS} kept open", waiting.count()))
+}
+
+/// Many claim a request and send ten bytes of it: a producer between them is answered as ever.
+pub(super) fn many_claims(bootstrap: &str, during: &mut dyn FnMut()) -> Outcome {
+    let start = Bytes::default().i32(50_000_000).raw(&[b'x'; 10]).0;
+    let mut open = Vec::new();
+    for _ in 0..CROWD {
+        let mut stream = connect(bootstrap)?;
+        stream.write_all(&start).doing("a claim")?;
+        open.push(stream);
+    }
+    let began = Instant::now();
+    let batch = Batch::of(&vec![b'x'; 900_000]).bytes();
+    let mut writer = connect(bootstrap)?;
+    writer.write_all(&produce(TOPIC, &batch)).doing("a produce")?;
+    let answered = read_frame(&mut writer).is_ok();
+    let took = began.elapsed();
+    during();
+    Ok(if answered && took < PATIENCE {
+        "the producer answered".into()
+    } else {
+        format!("the producer answered: {answered}, after {} ms", took.as_millis())
+    })
+}
+
+/// Many ask for much and read nothing: others are answered, a reader that reads within the time it takes to shed them.
+pub(super) fn many_slow_readers(bootstrap: &str, during: &mut dyn FnMut()) -> Outcome {
+    let request = fetch(TOPIC, 50_000_000);
+    let mut slow = Vec::new();
+    for _ in 0..CROWD {
+        let mut stream = connect(bootstrap)?;
+        for _ in 0..5 {
+            stream.write_all(&request).doing("a fetch")?;
+        }
+        slow.push(stream);
+    }
+    let began = Instant::now();
+    let mut other = connect(bootstrap)?;
+    let asked = ask(&mut other).is_some();
+    let took = began.elapsed();
+    other.set_read_timeout(Some(SHED_TIME_MAX)).doing("a timeout")?;
+    other.write_all(&request).doing("a fetch")?;
+    let read = read_frame(&mut other).is_ok();
+    during();
+    Ok(if asked && took < PATIENCE && read {
+        "others answered".into()
+    } else {
+        format!("asked: {asked} after {} ms, read: {read}", took.as_millis())
+    })
 }

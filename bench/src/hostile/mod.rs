@@ -83,13 +83,21 @@ pub fn run(bootstrap: &str, pid: u32) -> Result<Trial> {
         last = now;
     }
     type Crowd = fn(&str, &mut dyn FnMut()) -> crowd::Outcome;
-    let crowds: [(&str, Crowd); 3] = [
+    let crowds: [(&str, Crowd); 5] = [
         ("10,000 idle connections", crowd::idle_connections),
         (
             "16 readers that ask for 300 MB each and do not read",
             crowd::slow_readers,
         ),
         ("8 requests of 100 MiB begun and never ended", crowd::large_claims),
+        (
+            "500 claims of 50 MB, and a producer of 900 kB among them",
+            crowd::many_claims,
+        ),
+        (
+            "500 readers that ask for 50 MB each and do not read, and one that does",
+            crowd::many_slow_readers,
+        ),
     ];
     for (name, crowd) in crowds {
         let mut now = last;

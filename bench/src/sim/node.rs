@@ -297,7 +297,7 @@ impl Life {
             state.failed.borrow_mut().get_or_insert(reason);
             state.changed.notify();
         };
-        let limits = memory::divide(1 << 30, None, self.shards, REQUEST_BYTES_MAX).limits;
+        let limits = memory::divide(1 << 28, self.shards, REQUEST_BYTES_MAX).limits;
         let state = self.state.clone();
         let shard = assembly::start(&self.env, mailbox, self.settings, limits, &logs, move |error| {
             failed(state, error.to_string());

@@ -13,8 +13,9 @@ use protocol::messages::fetch::{
     FetchableTopicResponse,
 };
 use protocol::{ErrorCode, Str, Uuid};
+use shard::budget::{BudgetClass, Charge};
 use shard::env::Env;
-use shard::fetch::assembly::{AssemblyOutput, FetchAssembly, Part};
+use shard::fetch::assembly::{AssemblyOutput, FetchAssembly, KEPT_BYTES_MAX, Part};
 use shard::fetch::session::{
     AnswerFacts, FetchPosition, PartitionKey, Plan, SessionError, SessionRequest, TopicKey,
 };
@@ -39,6 +40,13 @@ const ENDPOINT_VERSION_MIN: i16 = 16;
 /// The last version that does not know KAFKA_STORAGE_ERROR (FE-17).
 const NO_STORAGE_ERROR_VERSION_MAX: i16 = 5;
 
+/// What a fetch is granted at least for each shard it reads from, bytes: a first batch of the largest size that topics take
+/// by default (`message.max.bytes`, 1 MiB and a little).
+const FIRST_BATCH_BYTES: u64 = (1 << 20) + (64 << 10);
+
+/// What a fetch waits for at most before anything is read, as a part of all that fetches may take.
+const LEAST_SHARE: u64 = 4;
+
 /// What of a request holds for all its partitions.
 struct Terms {
     isolation: Isolation,
@@ -59,7 +67,8 @@ pub async fn handle<E: Env>(context: &RequestContext<E>, request: FetchRequest) 
         Err(error) => return refuse(context, error),
     };
     let view = broker.view();
-    let answers = read(context, &view, &plan, &terms).await;
+    let (answers, charge) = read(context, &view, &plan, &terms).await;
+    context.charge.set(charge);
     let ended = EndedFetch {
         plan,
         facts: answers.iter().map(facts).collect(),
@@ -233,13 +242,77 @@ fn failed(code: ErrorCode) -> Box<PartitionData> {
     })
 }
 
-/// Drives the assembly of one fetch: sends what it asks for, waits for answers, the deadline, or the client's leaving.
+/// Reads what a fetch asks for, charged before it is read. A first batch that is larger than what was granted is let go and
+/// read again when there is memory for it.
 async fn read<E: Env>(
     context: &RequestContext<E>,
     view: &View,
     plan: &Plan,
     terms: &Terms,
-) -> Vec<PartitionData> {
+) -> (Vec<PartitionData>, Option<Charge>) {
+    let mut needed = None;
+    loop {
+        let (data, charge) = read_once(context, view, plan, terms, needed).await;
+        let Some(mut charge) = charge else {
+            return (data, None);
+        };
+        let bytes: u64 = data.iter().map(|d| d.records.len() as u64).sum();
+        let is_charged = bytes <= charge.bytes() || charge.try_grow(bytes - charge.bytes());
+        let is_hopeless = needed.is_some() || bytes > context.broker.budget.max_bytes(BudgetClass::Fetches);
+        if is_charged || is_hopeless {
+            charge.shrink_to(bytes);
+            return (data, Some(charge));
+        }
+        needed = Some(bytes);
+    }
+}
+
+/// Memory for one fetch, and what each of its parts may read of it. `None` when the client has left or the broker stops while
+/// it waits.
+async fn grant<E: Env>(
+    context: &RequestContext<E>,
+    entries: &[Vec<FetchEntry>],
+    terms: &Terms,
+    needed: Option<u64>,
+) -> Option<(Charge, usize)> {
+    let budget = &context.broker.budget;
+    let wanted_of = |part: &Vec<FetchEntry>| {
+        let all = part.iter().fold(0usize, |sum, e| sum.saturating_add(e.bytes_max));
+        all.min(terms.bytes_max) as u64
+    };
+    let wanted: u64 = entries.iter().map(wanted_of).sum();
+    let least = needed.unwrap_or_else(|| {
+        let of_all = budget.max_bytes(BudgetClass::Fetches) / LEAST_SHARE;
+        (FIRST_BATCH_BYTES * entries.len() as u64).min(of_all).min(wanted)
+    });
+    let charged = futures_lite::future::or(
+        async {
+            let charge = budget.charge_between(BudgetClass::Fetches, least, wanted.max(least));
+            charge.await.ok()
+        },
+        async {
+            futures_lite::future::or(context.connection.closed(), context.broker.stopping()).await;
+            None
+        },
+    );
+    let charge = charged.await?;
+    let part_bytes = if charge.bytes() >= wanted {
+        terms.bytes_max
+    } else {
+        usize::try_from(charge.bytes()).unwrap_or(usize::MAX) / entries.len().max(1)
+    };
+    Some((charge, part_bytes))
+}
+
+/// Drives the assembly of one fetch: sends what it asks for, waits for answers, the deadline, or the client's leaving. With
+/// `needed` it does not wait for data.
+async fn read_once<E: Env>(
+    context: &RequestContext<E>,
+    view: &View,
+    plan: &Plan,
+    terms: &Terms,
+    needed: Option<u64>,
+) -> (Vec<PartitionData>, Option<Charge>) {
     let router = &context.broker.router;
     let Split {
         shards,
@@ -247,10 +320,16 @@ async fn read<E: Env>(
         entries,
         settled,
     } = split(view, plan);
-    let may_wait = !terms.wait_max.is_zero() && terms.bytes_min > 0;
+    let unread = || plan.partitions.iter().map(|_| overloaded_partition()).collect();
+    let Some((charge, mut part_bytes)) = grant(context, &entries, terms, needed).await else {
+        return (unread(), None);
+    };
+    let mut charge = Some(charge);
+    let may_wait = !terms.wait_max.is_zero() && terms.bytes_min > 0 && needed.is_none();
+    let bytes_min = terms.bytes_min.min(part_bytes);
     let mut open: Vec<Option<Asked>> = parts.iter().map(|_| None).collect();
     let places = plan.partitions.len();
-    let mut assembly = FetchAssembly::new(places, parts, settled, terms.bytes_min, terms.bytes_max, may_wait);
+    let mut assembly = FetchAssembly::new(places, parts, settled, bytes_min, terms.bytes_max, may_wait);
     // A fetch that waits is answered with what there is when the broker stops.
     let mut deadline = pin!(futures_lite::future::or(
         context.broker.env.sleep(terms.wait_max),
@@ -262,7 +341,18 @@ async fn read<E: Env>(
         while let Some(output) = assembly.poll_output() {
             match output {
                 AssemblyOutput::Read { part, wait } => {
-                    let read = read_of(&entries[part], terms, wait);
+                    if wait.is_some() {
+                        part_bytes = stop_holding(&assembly, &mut charge, terms);
+                    } else if charge.is_none() {
+                        let Some(granted) = grant(context, &entries, terms, None).await else {
+                            open.iter_mut()
+                                .filter_map(Option::take)
+                                .for_each(|asked| router.cancel(asked));
+                            return (unread(), None);
+                        };
+                        (charge, part_bytes) = (Some(granted.0), granted.1);
+                    }
+                    let read = read_of(&entries[part], terms, part_bytes, wait);
                     match router.ask(shards[part], ShardRequest::Fetch(read)) {
                         Ok(asked) => open[part] = Some(asked),
                         Err(_) => assembly.answered(part, overloaded(entries[part].len())),
@@ -273,7 +363,7 @@ async fn read<E: Env>(
                         router.cancel(asked);
                     }
                 }
-                AssemblyOutput::Done => return assembly.into_response(),
+                AssemblyOutput::Done => return (assembly.into_response(), charge),
             }
         }
         match next_event(&mut open, deadline.as_mut(), is_late, gone.as_mut()).await {
@@ -287,10 +377,22 @@ async fn read<E: Env>(
                 open.iter_mut()
                     .filter_map(Option::take)
                     .for_each(|asked| router.cancel(asked));
-                return plan.partitions.iter().map(|_| PartitionData::default()).collect();
+                return (unread(), None);
             }
         }
     }
+}
+
+/// The fetch begins or goes on to wait: gives back what it does not hold. Returns what a part may bring when the wait is over.
+fn stop_holding(assembly: &FetchAssembly, charge: &mut Option<Charge>, terms: &Terms) -> usize {
+    if assembly.waits_bare() {
+        *charge = None;
+        return 0;
+    }
+    if let Some(charge) = charge {
+        charge.shrink_to(assembly.held_bytes() as u64);
+    }
+    terms.bytes_max.min(KEPT_BYTES_MAX)
 }
 
 enum Event {
@@ -328,10 +430,10 @@ async fn next_event(
     .await
 }
 
-fn read_of(entries: &[FetchEntry], terms: &Terms, wait: Option<Wait>) -> FetchRead {
+fn read_of(entries: &[FetchEntry], terms: &Terms, bytes_max: usize, wait: Option<Wait>) -> FetchRead {
     FetchRead {
         entries: entries.to_vec(),
-        bytes_max: terms.bytes_max,
+        bytes_max,
         isolation: terms.isolation,
         wait,
     }
@@ -339,11 +441,14 @@ fn read_of(entries: &[FetchEntry], terms: &Terms, wait: Option<Wait>) -> FetchRe
 
 /// The answer for a shard that cannot be asked: the client tries again.
 fn overloaded(entries: usize) -> FetchAnswer {
-    let data = PartitionData::failed(ErrorCode::NOT_LEADER_OR_FOLLOWER);
     FetchAnswer {
-        partitions: vec![data; entries],
+        partitions: vec![overloaded_partition(); entries],
         mark: 0,
     }
+}
+
+fn overloaded_partition() -> PartitionData {
+    PartitionData::failed(ErrorCode::NOT_LEADER_OR_FOLLOWER)
 }
 
 fn facts(data: &PartitionData) -> AnswerFacts {

@@ -9,7 +9,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use shard::budget::{BudgetClass, Charge};
@@ -18,18 +17,15 @@ use shard::env::Env;
 use shard::net::{ByteReader, ByteStream, ByteWriter};
 use storage::notify::Notify;
 
-use super::intake::Intake;
+use super::intake::{Intake, Room};
+use super::progress::{FrameProgress, LOOK_INTERVAL, Verdict};
+use super::send::{Sent, send};
 use crate::node::Broker;
 use crate::request::{self, CloseReason, Outcome, Started};
 
-/// A frame that has begun is complete within this time, or the connection is closed (one byte a second is no client).
-const FRAME_TIME_MIN: Duration = Duration::from_secs(60);
-
-/// What a frame gets on top for each MiB that has arrived.
-const FRAME_TIME_PER_MIB: Duration = Duration::from_secs(30);
-
-/// Answers of one connection that are encoded and not yet with the kernel, bytes; above it no request starts.
-const UNSENT_BYTES_MAX: usize = 8 << 20;
+/// Answers of one connection that are encoded and not yet with the kernel, bytes; above it no request starts: a peer that does not
+/// read holds one answer at most.
+const UNSENT_BYTES_MAX: usize = 64 << 10;
 
 /// What the requests of a connection know about it.
 #[derive(Debug)]
@@ -87,6 +83,8 @@ struct Shared {
     is_draining: Cell<bool>,
     /// Set when nothing more may be written: an error, or acks=0 failed.
     is_aborted: Cell<bool>,
+    /// The peer did not read, and others waited for the memory of its answers.
+    is_shed: Cell<bool>,
     is_writer_done: Cell<bool>,
     changed: Notify,
 }
@@ -104,6 +102,7 @@ pub async fn serve<E: Env, S: ByteStream>(
         unsent_bytes: Cell::new(0),
         is_draining: Cell::new(false),
         is_aborted: Cell::new(false),
+        is_shed: Cell::new(false),
         is_writer_done: Cell::new(false),
         changed: Notify::new(),
     });
@@ -121,6 +120,9 @@ pub async fn serve<E: Env, S: ByteStream>(
     }
     shared.changed.notify();
     shared.changed.until(|| is_over(&shared).then_some(())).await;
+    if shared.is_shed.get() {
+        return CloseReason::Memory;
+    }
     reason
 }
 
@@ -141,15 +143,15 @@ async fn read_requests<E: Env, R: ByteReader>(
 ) -> CloseReason {
     let mut intake = Intake::new();
     let frame_bytes_max = broker.settings.request_bytes_max;
-    let mut frame_began = broker.env.now();
+    let mut progress = FrameProgress::new(broker.env.now());
     loop {
         loop {
             match intake.take_frame(frame_bytes_max) {
                 Ok(Some((frame, charges))) => {
-                    frame_began = broker.env.now();
                     if let Err(reason) = start_request(broker, shared, frame, charges).await {
                         return reason;
                     }
+                    progress.began(broker.env.now());
                 }
                 Ok(None) => break,
                 Err(error) => return CloseReason::Protocol(error.to_string()),
@@ -158,20 +160,24 @@ async fn read_requests<E: Env, R: ByteReader>(
         if shared.is_aborted.get() {
             return CloseReason::Aborted;
         }
-        if let Err(reason) = intake
+        match intake
             .make_room(&broker.env, &broker.budget, frame_bytes_max)
             .await
         {
-            return reason;
+            Ok(Room::Now) => {}
+            Ok(Room::Waited) => progress.resumed(broker.env.now()),
+            Err(reason) => return reason,
         }
         let now = broker.env.now();
         let deadline = if intake.is_empty() {
-            frame_began = now;
+            progress.began(now);
             now.after(broker.settings.idle_max)
         } else {
-            frame_began
-                .after(FRAME_TIME_MIN + FRAME_TIME_PER_MIB * u32::try_from(intake.len() >> 20).unwrap_or(0))
-                .min(now.after(broker.settings.idle_max))
+            match progress.look(now, intake.len(), broker.budget.is_pressed(BudgetClass::Requests)) {
+                Verdict::GoOn => now.after(LOOK_INTERVAL.min(broker.settings.idle_max)),
+                Verdict::Stalled => return CloseReason::Memory,
+                Verdict::Late => return CloseReason::Idle,
+            }
         };
         reader.set_deadline(Some(deadline));
         if let Err(reason) = receive(broker, shared, &mut reader, &mut intake).await {
@@ -181,7 +187,7 @@ async fn read_requests<E: Env, R: ByteReader>(
     }
 }
 
-/// One read of the socket.
+/// One read of the socket; the deadline may pass without one.
 async fn receive<E: Env, R: ByteReader>(
     broker: &Broker<E>,
     shared: &Shared,
@@ -203,9 +209,9 @@ async fn receive<E: Env, R: ByteReader>(
             intake.received(bytes);
             Ok(())
         }
-        // A request that takes long is no idleness.
+        // A request that takes long is no idleness, and a frame has its own limits.
         Some(Err(error)) if error.kind() == io::ErrorKind::TimedOut => {
-            if intake.is_empty() && shared.order.borrow().in_flight() > 0 {
+            if !intake.is_empty() || shared.order.borrow().in_flight() > 0 {
                 Ok(())
             } else {
                 Err(CloseReason::Idle)
@@ -262,7 +268,11 @@ async fn start_request<E: Env>(
 
 async fn finish<E: Env>(broker: &Broker<E>, shared: &Shared, slot: SlotId, outcome: Outcome) {
     let answer = match outcome {
-        Outcome::Answer(chunks) => {
+        Outcome::Answer(chunks, Some(charge)) => Some(Answer {
+            chunks,
+            charge: Some(charge),
+        }),
+        Outcome::Answer(chunks, None) => {
             let bytes = chunks.iter().map(|c| c.len() as u64).sum();
             // An answer above the ceiling (a very small budget) goes out uncharged: it exists already.
             let charge = broker.budget.charge(BudgetClass::Responses, bytes).await.ok();
@@ -297,8 +307,9 @@ async fn write_answers<E: Env, W: ByteWriter>(shared: Rc<Shared>, mut writer: W,
         shared.unsent_bytes.set(bytes);
         // A slot has become free; the reader may start the next request while this is being sent.
         shared.changed.notify();
-        writer.set_deadline(Some(broker.env.now().after(broker.settings.idle_max)));
-        if writer.write_all(&mut chunks).await.is_err() {
+        let sent = send(&broker, &mut writer, &mut chunks).await;
+        if sent != Sent::All {
+            shared.is_shed.set(sent == Sent::Shed);
             shared.is_aborted.set(true);
             break;
         }

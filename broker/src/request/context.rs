@@ -1,10 +1,12 @@
 //! What a handler is given beside the request: the broker on this shard, the connection, the header.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use protocol::header::ResponseHeader;
 use protocol::message::Message;
 use protocol::{ApiKey, ErrorCode, Str, Writer};
+use shard::budget::Charge;
 use shard::env::{Env, Instant};
 
 use super::Outcome;
@@ -28,6 +30,8 @@ pub struct RequestContext<E: Env> {
     pub client_id: Option<Str>,
     /// When its frame was complete.
     pub received: Instant,
+    /// What the handler charged for its answer before it read the data.
+    pub charge: Cell<Option<Charge>>,
     pub(super) correlation_id: i32,
 }
 
@@ -48,7 +52,7 @@ impl<E: Env> RequestContext<E> {
             .encode(&mut writer, version)
             .and_then(|()| writer.finish());
         match encoded {
-            Ok(chunks) => Outcome::Answer(chunks),
+            Ok(chunks) => Outcome::Answer(chunks, self.charge.take()),
             Err(error) => {
                 tracing::error!(api = ?self.api_key, version, %error, "a response could not be encoded; closing the connection");
                 Outcome::Close

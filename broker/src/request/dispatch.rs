@@ -1,6 +1,7 @@
 //! From a frame to its handler: the header is read, the version checked, the body decoded with bounds, the handler
 //! started. Whatever is not a request we serve closes the connection, as in Kafka (CN-4), but for ApiVersions (CN-5).
 
+use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -35,6 +36,7 @@ pub async fn start<E: Env>(
         version: header.api_version,
         client_id: header.client_id,
         received: broker.env.now(),
+        charge: Cell::default(),
         correlation_id: header.correlation_id,
     };
     let is_served = served(context.api_key).is_some_and(|s| (s.min..=s.max).contains(&context.version));

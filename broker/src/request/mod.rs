@@ -10,6 +10,7 @@ use std::io;
 use std::pin::Pin;
 
 use bytes::Bytes;
+use shard::budget::Charge;
 use shard::connection::order::Kind;
 
 pub use self::context::RequestContext;
@@ -26,8 +27,8 @@ pub enum Started {
 /// How a request ended.
 #[derive(Debug)]
 pub enum Outcome {
-    /// With an answer: the frame in pieces.
-    Answer(Vec<Bytes>),
+    /// With an answer: the frame in pieces, and what it is charged to if that was done before it was made.
+    Answer(Vec<Bytes>, Option<Charge>),
     /// Without one: a good produce with acks=0.
     NoAnswer,
     /// The connection has to be closed: a failed produce with acks=0 (PR-9).
@@ -43,7 +44,7 @@ pub enum CloseReason {
     Stopping,
     /// Nothing came for `connections.max.idle.ms`, or a frame stood still.
     Idle,
-    /// There was no memory for the rest of a frame in time.
+    /// It held memory that others waited for: a part of a frame, or an answer that was not read.
     Memory,
     /// An answer could not be given or sent.
     Aborted,

@@ -43,6 +43,7 @@ const STOP_MAX: Duration = Duration::from_secs(10);
 pub fn run(settings: Settings, stop: &flume::Receiver<StopSignal>) -> Result<(), Failure> {
     let began = Instant::now();
     let host = examine(&settings)?;
+    let memory_bytes = memory_budget(&settings, &host)?;
     let mut settings = settings;
     let dir = prepare_directory(&settings.log_dirs)?;
     let _lock = DirectoryLock::take(&dir)?;
@@ -64,12 +65,7 @@ pub fn run(settings: Settings, stop: &flume::Receiver<StopSignal>) -> Result<(),
     let (doors, shard_doors) = doors(shards);
     let (report, reports) = flume::unbounded();
     let gates = crate::assembly::gates(shards);
-    let memory = memory::divide(
-        host.memory_bytes,
-        settings.memory_bytes,
-        shards,
-        settings.request_bytes_max,
-    );
+    let memory = memory::divide(memory_bytes, shards, settings.request_bytes_max);
     let open_files = memory::segment_files(host.descriptors, shards);
     let admin = Admin::new(Facts {
         host,
@@ -129,6 +125,22 @@ pub fn run(settings: Settings, stop: &flume::Receiver<StopSignal>) -> Result<(),
         let _ = port.send(ShardId(shard), ShardMessage::Node(NodeMessage::Stop));
     }
     finish(runtime, outcome)
+}
+
+/// The memory that all shards share, bytes.
+fn memory_budget(settings: &Settings, host: &HostReport) -> Result<u64, Failure> {
+    let shards = u16::try_from(host.cpus.len()).unwrap_or(u16::MAX);
+    let chosen = memory::budget(
+        host.memory_bytes,
+        settings.memory_bytes,
+        shards,
+        settings.request_bytes_max,
+    )
+    .map_err(|sentence| Failure::new(Status::Config, sentence))?;
+    if let Some(warning) = chosen.warning {
+        tracing::warn!("{warning}");
+    }
+    Ok(chosen.bytes)
 }
 
 fn examine(settings: &Settings) -> Result<HostReport, Failure> {

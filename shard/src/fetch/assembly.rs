@@ -16,6 +16,10 @@
 use crate::message::{FetchAnswer, PartitionData, Wait};
 use protocol::ErrorCode;
 
+/// A fetch that waits for at most this much, bytes, keeps what it has found and is brought data by its waiting reads. One that
+/// waits for more holds nothing while it waits: waiting reads only tell that there is enough, and then all is read.
+pub const KEPT_BYTES_MAX: usize = 64 << 10;
+
 /// One part of a fetch: the partitions that one shard owns, by their place in the request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
@@ -66,6 +70,8 @@ struct PartState {
     /// The share an open waiting read was given; 0 for a plain read.
     share: u64,
     answer: FetchAnswer,
+    /// Bytes that can be read: those of the answer, or what the marks say where its data were let go.
+    have: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,6 +115,7 @@ impl FetchAssembly {
                     is_open: false,
                     share: 0,
                     answer: FetchAnswer::default(),
+                    have: 0,
                 })
                 .collect(),
             places,
@@ -133,6 +140,7 @@ impl FetchAssembly {
 
     /// A shard answered its part.
     pub fn answered(&mut self, part: usize, answer: FetchAnswer) {
+        let is_bare = self.waits_bare();
         let Some(state) = self.parts.get_mut(part) else {
             return;
         };
@@ -143,8 +151,26 @@ impl FetchAssembly {
             "each partition of a part has an answer"
         );
         state.is_open = false;
+        state.have = if state.share > 0 && is_bare {
+            let grown = answer.mark.saturating_sub(state.answer.mark);
+            state.have.saturating_add(grown)
+        } else {
+            answer.bytes() as u64
+        };
         state.answer = answer;
         self.advance();
+    }
+
+    /// Whether waiting reads bring no data ([`KEPT_BYTES_MAX`]).
+    #[must_use]
+    pub fn waits_bare(&self) -> bool {
+        self.bytes_min > KEPT_BYTES_MAX
+    }
+
+    /// Record bytes held now.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.parts.iter().map(|p| p.answer.bytes()).sum()
     }
 
     /// The longest wait is over: answer with what is there.
@@ -153,13 +179,7 @@ impl FetchAssembly {
             self.is_urgent = true;
             return;
         }
-        self.phase = Phase::Finishing;
-        let open: Vec<usize> = self.open_parts();
-        for part in open {
-            self.outputs.push_back(AssemblyOutput::Cancel { part });
-            self.read(part, None);
-        }
-        self.advance();
+        self.read_once_more();
     }
 
     /// The connection is gone: takes back what waits. No output after these is meant to be answered.
@@ -215,13 +235,13 @@ impl FetchAssembly {
 
     fn advance(&mut self) {
         let all_answered = self.parts.iter().all(|p| !p.is_open);
-        let have: usize = self.parts.iter().map(|p| p.answer.bytes()).sum();
+        let have: u64 = self.parts.iter().map(|p| p.have).sum();
         let is_final = self.is_urgent
             || self
                 .parts
                 .iter()
                 .any(|p| !p.is_open && p.answer.partitions.iter().any(is_final))
-            || have >= self.bytes_min;
+            || have >= self.bytes_min as u64;
         match self.phase {
             Phase::Reading | Phase::Finishing if !all_answered => {}
             Phase::Reading if !is_final && !self.parts.is_empty() => {
@@ -229,6 +249,7 @@ impl FetchAssembly {
                 self.wait_for_the_rest(have);
             }
             Phase::Waiting if !is_final => self.wait_for_the_rest(have),
+            Phase::Waiting if self.waits_bare() => self.read_once_more(),
             Phase::Waiting => {
                 for part in self.open_parts() {
                     self.outputs.push_back(AssemblyOutput::Cancel { part });
@@ -242,9 +263,13 @@ impl FetchAssembly {
     }
 
     /// Asks every part that is not asked yet to answer when its share of the missing bytes is there.
-    fn wait_for_the_rest(&mut self, have: usize) {
-        let missing = self.bytes_min.saturating_sub(have).max(1);
-        let share = missing.div_ceil(self.parts.len()) as u64;
+    fn wait_for_the_rest(&mut self, have: u64) {
+        if self.waits_bare() {
+            let answers = self.parts.iter_mut().flat_map(|p| &mut p.answer.partitions);
+            answers.for_each(|data| data.records = protocol::RecordBytes::default());
+        }
+        let missing = (self.bytes_min as u64).saturating_sub(have).max(1);
+        let share = missing.div_ceil(self.parts.len() as u64);
         for part in 0..self.parts.len() {
             if !self.parts[part].is_open {
                 let seen = self.parts[part].answer.mark;
@@ -257,6 +282,22 @@ impl FetchAssembly {
                 );
             }
         }
+    }
+
+    /// Takes back what waits and reads it as it is now; where nothing was kept, all of it.
+    fn read_once_more(&mut self) {
+        self.phase = Phase::Finishing;
+        let is_bare = self.waits_bare();
+        for part in 0..self.parts.len() {
+            let is_open = self.parts[part].is_open;
+            if is_open {
+                self.outputs.push_back(AssemblyOutput::Cancel { part });
+            }
+            if is_open || is_bare {
+                self.read(part, None);
+            }
+        }
+        self.advance();
     }
 
     fn finish(&mut self) {
@@ -414,6 +455,37 @@ mod tests {
         assembly.answered(0, answer(&[20, 0], 20));
         assert_eq!(outputs(&mut assembly), [AssemblyOutput::Done]);
         assert_eq!(sizes(assembly), [20, 5, 0]);
+    }
+
+    #[test]
+    fn a_wait_for_much_holds_nothing_and_reads_all_at_its_end() {
+        let much = KEPT_BYTES_MAX + 100;
+        let mut assembly = two_parts(much, 1 << 20);
+        assembly.answered(0, answer(&[KEPT_BYTES_MAX, 0], 70_000));
+        assembly.answered(1, answer(&[0], 0));
+        assert_eq!(outputs(&mut assembly).len(), 2, "both wait for their share");
+        assert_eq!(assembly.held_bytes(), 0);
+        assembly.answered(1, answer(&[0], 60));
+        assert!(
+            matches!(
+                outputs(&mut assembly)[..],
+                [AssemblyOutput::Read {
+                    part: 1,
+                    wait: Some(_)
+                }]
+            ),
+            "60 of 100 are there"
+        );
+        assembly.answered(0, answer(&[0, 0], 70_040));
+        let read = |part| AssemblyOutput::Read { part, wait: None };
+        assert_eq!(
+            outputs(&mut assembly),
+            [read(0), AssemblyOutput::Cancel { part: 1 }, read(1)]
+        );
+        assembly.answered(0, answer(&[KEPT_BYTES_MAX, 40], 70_040));
+        assembly.answered(1, answer(&[60], 60));
+        assert_eq!(outputs(&mut assembly), [AssemblyOutput::Done]);
+        assert_eq!(sizes(assembly), [KEPT_BYTES_MAX, 60, 40]);
     }
 
     #[test]

@@ -35,8 +35,8 @@ pub struct ColdPiece<C> {
 }
 
 impl<L: Logs> Owner<L> {
-    pub(super) fn fetch(&mut self, to: ReplyTo, mut read: FetchRead) {
-        if let Some(wait) = read.wait.take()
+    pub(super) fn fetch(&mut self, to: ReplyTo, read: FetchRead) {
+        if let Some(wait) = read.wait
             && let Some(needed_bytes) = self.still_needed(&read, wait)
         {
             let partitions = read.entries.iter().filter_map(|e| self.index_of(e.log)).collect();
@@ -96,7 +96,8 @@ impl<L: Logs> Owner<L> {
     fn fetch_now(&mut self, to: ReplyTo, read: FetchRead) {
         let mark = self.mark(&read);
         let mut left = read.bytes_max;
-        let mut is_first = true;
+        // A wait that may bring nothing only tells that it is over.
+        let mut is_first = read.wait.is_none() || read.bytes_max > 0;
         let mut partitions = Vec::with_capacity(read.entries.len());
         let mut pieces = Vec::new();
         for (number, entry) in read.entries.iter().enumerate() {
