@@ -7,6 +7,7 @@ use crate::checkpoint::envelope;
 use crate::disk::{Disk, DiskError, DiskFile};
 use crate::error::StorageError;
 use crate::journal::writer::JournalFile;
+use crate::layout::SegmentFile as SegmentFileKind;
 use crate::log::Log;
 use crate::log::config::Durability;
 use crate::log::segment_path;
@@ -274,7 +275,12 @@ impl<D: Disk> Store<D> {
                 let file = self.segment_file(log, base).await?;
                 file.shorten(u64::from(size)).await?;
             }
-            write_plain(&self.disk, &segment_path(&log.dir, end, "snapshot"), &snapshot).await
+            write_plain(
+                &self.disk,
+                &segment_path(&log.dir, end, SegmentFileKind::ProducerSnapshot),
+                &snapshot,
+            )
+            .await
         };
         result.await.map_err(|error: DiskError| self.fail(error))
     }

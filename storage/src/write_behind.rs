@@ -9,7 +9,7 @@ use crate::commit::buffers::Chunks;
 use crate::disk::{Disk, DiskError, DiskFile, OpenMode, align_down, align_up};
 use crate::error::StorageError;
 use crate::housekeeping::FLUSHES_MAX;
-use crate::layout::LEADER_EPOCH_FILE;
+use crate::layout::{LEADER_EPOCH_FILE, SegmentFile as SegmentFileKind};
 use crate::log::cursor::Partial;
 use crate::log::{Log, LogState, segment_path};
 use crate::notify::join_all;
@@ -228,7 +228,7 @@ impl<D: Disk> Store<D> {
             (base, index_parts(indexes))
         };
         for part in &parts {
-            let path = segment_path(&log.dir, base, part.extension);
+            let path = segment_path(&log.dir, base, part.kind);
             let written = write_part(&self.disk, &path, part).await;
             written.map_err(|error| self.fail(error))?;
         }
@@ -393,7 +393,10 @@ fn closing_files<D: Disk>(
         files.extend(index_files(&log.dir, segment.base, indexes));
     }
     if let Some(snapshot) = &segment.snapshot_at_roll {
-        files.push((segment_path(&log.dir, next, "snapshot"), snapshot.clone()));
+        files.push((
+            segment_path(&log.dir, next, SegmentFileKind::ProducerSnapshot),
+            snapshot.clone(),
+        ));
     }
     files
 }
@@ -409,20 +412,20 @@ pub(crate) fn index_files(
     let mut time = Vec::new();
     indexes.time.encode_from(0, &mut time);
     let mut files = vec![
-        (segment_path(dir, base, "index"), offset),
-        (segment_path(dir, base, "timeindex"), time),
+        (segment_path(dir, base, SegmentFileKind::OffsetIndex), offset),
+        (segment_path(dir, base, SegmentFileKind::TimeIndex), time),
     ];
     if !indexes.txn.is_empty() {
         let mut txn = Vec::new();
         indexes.txn.encode_from(0, &mut txn);
-        files.push((segment_path(dir, base, "txnindex"), txn));
+        files.push((segment_path(dir, base, SegmentFileKind::TxnIndex), txn));
     }
     files
 }
 
 /// The end of an index file: whole blocks from `position` on.
 struct IndexPart {
-    extension: &'static str,
+    kind: SegmentFileKind,
     /// Entries the file holds afterwards.
     entries: usize,
     position: u64,
@@ -432,14 +435,14 @@ struct IndexPart {
 /// What the files of an active segment's indexes lack, from the beginning of the block where they end.
 fn index_parts(indexes: &SegmentIndexes) -> [IndexPart; 3] {
     let part =
-        |extension, entry_bytes: usize, entries, dirty_from: usize, encode: &dyn Fn(usize, &mut Vec<u8>)| {
+        |kind, entry_bytes: usize, entries, dirty_from: usize, encode: &dyn Fn(usize, &mut Vec<u8>)| {
             let position = align_down((dirty_from * entry_bytes) as u64);
             let first = position as usize / entry_bytes;
             let mut bytes = Vec::new();
             encode(first, &mut bytes);
             bytes.drain(..position as usize - first * entry_bytes);
             IndexPart {
-                extension,
+                kind,
                 entries,
                 position,
                 bytes,
@@ -450,21 +453,21 @@ fn index_parts(indexes: &SegmentIndexes) -> [IndexPart; 3] {
     } = indexes;
     [
         part(
-            "index",
+            SegmentFileKind::OffsetIndex,
             OFFSET_ENTRY_BYTES,
             offset.len(),
             offset.dirty_from(),
             &|n, out| offset.encode_from(n, out),
         ),
         part(
-            "timeindex",
+            SegmentFileKind::TimeIndex,
             TIME_ENTRY_BYTES,
             time.len(),
             time.dirty_from(),
             &|n, out| time.encode_from(n, out),
         ),
         part(
-            "txnindex",
+            SegmentFileKind::TxnIndex,
             TXN_ENTRY_BYTES,
             txn.len(),
             txn.dirty_from(),

@@ -9,7 +9,7 @@ use crate::commit::run::ControlFrame;
 use crate::disk::Disk;
 use crate::error::StorageError;
 use crate::journal::FrameKind;
-use crate::layout::{DirMark, PartitionName};
+use crate::layout::{DirMark, PartitionName, SegmentFile as SegmentFileKind};
 use crate::store::Store;
 use crate::types::Offset;
 
@@ -238,8 +238,11 @@ impl<D: Disk> Store<D> {
             };
             let Some(base) = base else { return Ok(()) };
             // The batches go last: without them the other files are debris that recovery clears away.
-            for extension in ["index", "timeindex", "txnindex", "snapshot", "log"] {
-                let path = super::segment_path(&log.dir, base, extension);
+            let others = SegmentFileKind::ALL
+                .into_iter()
+                .filter(|kind| *kind != SegmentFileKind::Log);
+            for kind in others.chain([SegmentFileKind::Log]) {
+                let path = super::segment_path(&log.dir, base, kind);
                 match self.disk.remove_file(&path).await {
                     Err(error) if !error.is_not_found() => return Err(self.fail(error)),
                     _ => {}

@@ -19,6 +19,7 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
 use crate::disk::Disk;
+use crate::layout::SegmentFile as SegmentFileKind;
 use crate::leader_epoch::LeaderEpochs;
 use crate::producer_state::ProducerState;
 use crate::segment::state::Segment;
@@ -100,13 +101,13 @@ pub(crate) struct LogState<D: Disk> {
 impl<D: Disk> Log<D> {
     /// The path of the segment's `.log` file.
     pub(crate) fn segment_path(&self, base: Offset) -> PathBuf {
-        segment_path(&self.dir, base, "log")
+        segment_path(&self.dir, base, SegmentFileKind::Log)
     }
 }
 
-/// A file of the segment at `base` in `dir`: the offset as 20 digits, then the extension.
-pub(crate) fn segment_path(dir: &Path, base: Offset, extension: &str) -> PathBuf {
-    dir.join(format!("{:020}.{extension}", base.0))
+/// A file of the segment at `base` in `dir`.
+pub(crate) fn segment_path(dir: &Path, base: Offset, kind: SegmentFileKind) -> PathBuf {
+    dir.join(kind.name(base))
 }
 
 impl<D: Disk> LogState<D> {

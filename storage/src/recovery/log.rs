@@ -162,7 +162,7 @@ impl<D: Disk> Store<D> {
         create: bool,
     ) -> Result<(), StorageError> {
         let active = state.active();
-        let path = segment_path(dir, active.base, "log");
+        let path = segment_path(dir, active.base, SegmentFileKind::Log);
         let file = SegmentFile::open(&self.disk, &path, create, 0, &self.headroom).await?;
         active.exists = true;
         active.is_named = !create;
@@ -440,7 +440,7 @@ impl<D: Disk> Store<D> {
             return Ok(());
         }
         Err(Damage {
-            path: segment_path(dir, segment, "log"),
+            path: segment_path(dir, segment, SegmentFileKind::Log),
             position: u64::from(end.position),
             first_offset: end.offset,
             end_offset: durable_end,
@@ -489,7 +489,13 @@ impl<D: Disk> Store<D> {
         for offset in snapshots.into_iter().rev() {
             let bytes = match place.filter(|place| place.offset == offset.0) {
                 Some(place) => Some(bytes::Bytes::copy_from_slice(&place.producers)),
-                None => read_small(&self.disk, &segment_path(dir, offset, "snapshot")).await?,
+                None => {
+                    read_small(
+                        &self.disk,
+                        &segment_path(dir, offset, SegmentFileKind::ProducerSnapshot),
+                    )
+                    .await?
+                }
             };
             let Some(bytes) = bytes else { continue };
             match state
@@ -563,7 +569,10 @@ impl<D: Disk> Store<D> {
         if u64::from(end.position) < entry.size {
             let file = self
                 .disk
-                .open(&segment_path(dir, segment.base, "log"), OpenMode::ReadWrite)
+                .open(
+                    &segment_path(dir, segment.base, SegmentFileKind::Log),
+                    OpenMode::ReadWrite,
+                )
                 .await?;
             file.truncate(u64::from(end.position)).await?;
             file.sync().await?;

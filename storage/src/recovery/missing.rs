@@ -6,7 +6,7 @@ use std::path::Path;
 use super::record::{LogRecord, directory_path};
 use crate::disk::Disk;
 use crate::error::{Damage, StorageError};
-use crate::layout::{CLEAN_SHUTDOWN_FILE, DirName};
+use crate::layout::{CLEAN_SHUTDOWN_FILE, DirName, SegmentFile};
 use crate::log::segment_path;
 use crate::types::Offset;
 
@@ -80,7 +80,7 @@ pub(super) fn check_first_segment(
         return Ok(());
     }
     Err(Damage {
-        path: segment_path(dir, start, "log"),
+        path: segment_path(dir, start, SegmentFile::Log),
         position: 0,
         first_offset: start,
         end_offset: missing_end,

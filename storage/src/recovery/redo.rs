@@ -10,6 +10,7 @@ use crate::disk::{Disk, DiskFile, OpenMode, align_down, align_up};
 use crate::error::{Damage, StorageError};
 use crate::journal::frame::{Frame, FrameKind, OpenPayload};
 use crate::journal::{FrameHeader, Incarnation};
+use crate::layout::{FileName, SegmentFile as SegmentFileKind};
 use crate::log::read::read_window;
 use crate::log::segment_path;
 use crate::types::{LogId, Offset};
@@ -324,7 +325,7 @@ impl LogRedo {
     fn check_skipped(&self, record: &LogRecord) -> Result<(), StorageError> {
         match self.skipped {
             Some(segment) if record.log_start <= segment.0 => Err(Damage {
-                path: segment_path(&self.dir, segment, "log"),
+                path: segment_path(&self.dir, segment, SegmentFileKind::Log),
                 position: 0,
                 first_offset: segment,
                 end_offset: self.end_offset,
@@ -359,7 +360,7 @@ impl LogRedo {
                 self.end_offset
             );
             let mut found = Damage {
-                path: segment_path(&self.dir, header.segment, "log"),
+                path: segment_path(&self.dir, header.segment, SegmentFileKind::Log),
                 position: u64::from(header.position),
                 first_offset: header.base_offset,
                 end_offset: header.end_offset,
@@ -403,7 +404,7 @@ impl LogRedo {
             ));
         };
         let expected = u32::from_le_bytes(*crc);
-        let path = segment_path(&self.dir, header.segment, "log");
+        let path = segment_path(&self.dir, header.segment, SegmentFileKind::Log);
         let extent = extent_crc(disk, &path, header.position, header.auxiliary).await?;
         if extent == Extent::NoFile && durable {
             self.skipped = self.skipped.max(Some(header.segment));
@@ -445,7 +446,7 @@ impl LogRedo {
         let bytes = std::mem::take(&mut self.collected);
         let (segment, end) = self.end.expect("collected bytes have an end");
         let (to, from) = (u64::from(end), u64::from(end) - bytes.len() as u64);
-        let path = segment_path(&self.dir, segment, "log");
+        let path = segment_path(&self.dir, segment, SegmentFileKind::Log);
         let (low, high) = (align_down(from), align_up(to));
         let file = match disk.open(&path, OpenMode::ReadWrite).await {
             Ok(file) => file,
@@ -491,16 +492,17 @@ impl LogRedo {
         if self.skipped == Some(segment) {
             return Ok(());
         }
-        let file = open_or_create(disk, &segment_path(&self.dir, segment, "log")).await?;
+        let file = open_or_create(disk, &segment_path(&self.dir, segment, SegmentFileKind::Log)).await?;
         file.truncate(u64::from(end)).await?;
         file.close().await?;
         for entry in disk.list(&self.dir).await? {
-            let base = entry
-                .name
-                .split_once('.')
-                .and_then(|(base, _)| base.parse::<i64>().ok());
-            let is_log = entry.name.ends_with(".log");
-            if is_log && base.is_some_and(|base| base > segment.0) {
+            if let FileName::Segment {
+                file: SegmentFileKind::Log,
+                base,
+                mark: None,
+            } = FileName::parse(&entry.name)
+                && base > segment
+            {
                 disk.remove_file(&self.dir.join(&entry.name)).await?;
             }
         }
@@ -587,7 +589,7 @@ mod tests {
             let (root, dir) = (Path::new("/data"), Path::new("/data/t-0"));
             disk.create_dir(root).await?;
             disk.create_dir(dir).await?;
-            let next = segment_path(dir, Offset(10), "log");
+            let next = segment_path(dir, Offset(10), SegmentFileKind::Log);
             disk.open(&next, OpenMode::CreateNew).await?.close().await?;
             let id = LogId {
                 topic: TopicId([7; 16]),

@@ -9,6 +9,7 @@ use super::record::PlaceRecord;
 use super::scan::{ScanEnd, scan_segment};
 use crate::disk::{Disk, DiskFile, OpenMode};
 use crate::error::StorageError;
+use crate::layout::SegmentFile as SegmentFileKind;
 use crate::log::batch::BatchHeader;
 use crate::log::read::read_window;
 use crate::log::{LogState, segment_path};
@@ -34,7 +35,10 @@ pub(super) async fn walk<D: Disk>(
     replay: Replay,
 ) -> Result<ScanEnd, StorageError> {
     let file = disk
-        .open(&segment_path(dir, segment.base, "log"), OpenMode::Read)
+        .open(
+            &segment_path(dir, segment.base, SegmentFileKind::Log),
+            OpenMode::Read,
+        )
         .await?;
     let (position, expected, mut indexes) = match place {
         Some((place, indexes)) => {
@@ -111,13 +115,13 @@ pub(super) async fn load_indexes<D: Disk>(
     bytes_max: usize,
     size: u32,
 ) -> Result<Option<SegmentIndexes>, StorageError> {
-    let Some(offset) = read_small(disk, &segment_path(dir, base, "index")).await? else {
+    let Some(offset) = read_small(disk, &segment_path(dir, base, SegmentFileKind::OffsetIndex)).await? else {
         return Ok(None);
     };
-    let Some(time) = read_small(disk, &segment_path(dir, base, "timeindex")).await? else {
+    let Some(time) = read_small(disk, &segment_path(dir, base, SegmentFileKind::TimeIndex)).await? else {
         return Ok(None);
     };
-    let txn = read_small(disk, &segment_path(dir, base, "txnindex")).await?;
+    let txn = read_small(disk, &segment_path(dir, base, SegmentFileKind::TxnIndex)).await?;
     let decoded = (
         OffsetIndex::decode(base, bytes_max, &offset),
         TimeIndex::decode(base, bytes_max, &time),
@@ -141,11 +145,11 @@ pub(super) async fn load_indexes_before<D: Disk>(
     bytes_max: usize,
 ) -> Result<Option<SegmentIndexes>, StorageError> {
     let base = Offset(place.segment);
-    let part = async |extension: &str, entries: u32, entry_bytes: usize| {
+    let part = async |kind, entries: u32, entry_bytes: usize| {
         let bytes = if entries == 0 {
             Some(Bytes::new())
         } else {
-            read_small(disk, &segment_path(dir, base, extension)).await?
+            read_small(disk, &segment_path(dir, base, kind)).await?
         };
         let wanted = entries as usize * entry_bytes;
         Ok::<_, StorageError>(
@@ -155,9 +159,14 @@ pub(super) async fn load_indexes_before<D: Disk>(
         )
     };
     let (Some(offset), Some(time), Some(txn)) = (
-        part("index", place.offset_entries, OFFSET_ENTRY_BYTES).await?,
-        part("timeindex", place.time_entries, TIME_ENTRY_BYTES).await?,
-        part("txnindex", place.txn_entries, TXN_ENTRY_BYTES).await?,
+        part(
+            SegmentFileKind::OffsetIndex,
+            place.offset_entries,
+            OFFSET_ENTRY_BYTES,
+        )
+        .await?,
+        part(SegmentFileKind::TimeIndex, place.time_entries, TIME_ENTRY_BYTES).await?,
+        part(SegmentFileKind::TxnIndex, place.txn_entries, TXN_ENTRY_BYTES).await?,
     ) else {
         return Ok(None);
     };
