@@ -12,11 +12,11 @@ mod tests;
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 
 use bytes::Bytes;
 
-use crate::disk::{Disk, DiskError, DiskFile, IO_BYTES_MAX, OpenMode};
+use crate::commit::buffers::Chunks;
+use crate::disk::{Disk, DiskError, DiskFile, OpenMode, read_long};
 use crate::error::{Damage, StorageError};
 use crate::layout::TEMPORARY_SUFFIX;
 use crate::types::Offset;
@@ -122,24 +122,35 @@ pub async fn write_atomic<D: Disk>(disk: &D, path: &Path, bytes: &[u8]) -> Resul
     let Some(dir) = path.parent() else {
         return Err(DiskError::new("write", path, io::ErrorKind::InvalidInput.into()));
     };
+    replace(disk, path, bytes).await?;
+    disk.sync_dir(dir).await
+}
+
+/// [`write_atomic`] without the last step: the content is durable, the name will be when the directory is synced.
+pub(crate) async fn replace<D: Disk>(disk: &D, path: &Path, bytes: &[u8]) -> Result<(), DiskError> {
     let temporary = temporary_path(path);
-    let file = disk.open(&temporary, OpenMode::CreateOrTruncate).await?;
-    let mut position = 0;
-    for chunk in bytes.chunks(IO_BYTES_MAX) {
-        let mut buf = disk.alloc(chunk.len());
-        buf.get_mut(..chunk.len())
-            .expect("a buffer is at least as long as asked for")
-            .copy_from_slice(chunk);
-        file.write_at(Rc::new(buf), position).await?;
-        position += chunk.len() as u64;
-    }
-    // The writes were whole blocks; the size is the content's. The data is synced before the name points to it: a
-    // rename may reach the disk before data that was only written.
-    file.truncate(bytes.len() as u64).await?;
+    let file = fill(disk, &temporary, bytes).await?;
+    // The data is synced before the name points to it: a rename may reach the disk before data that was only written.
     file.sync().await?;
     file.close().await?;
-    disk.rename(&temporary, path).await?;
-    disk.sync_dir(dir).await
+    disk.rename(&temporary, path).await
+}
+
+/// Writes a small file in place and does not sync it: for what recovery can do without.
+pub(crate) async fn write_plain<D: Disk>(disk: &D, path: &Path, bytes: &[u8]) -> Result<(), DiskError> {
+    fill(disk, path, bytes).await?.close().await
+}
+
+async fn fill<D: Disk>(disk: &D, path: &Path, bytes: &[u8]) -> Result<D::File, DiskError> {
+    let file = disk.open(path, OpenMode::CreateOrTruncate).await?;
+    if !bytes.is_empty() {
+        let mut chunks = Chunks::<D>::new(disk, bytes.len());
+        chunks.put(bytes);
+        chunks.write(&file, 0).await?;
+        // The writes were whole blocks; the size is the content's.
+        file.truncate(bytes.len() as u64).await?;
+    }
+    Ok(file)
 }
 
 /// The whole content of a file of at most `bytes_max` bytes.
@@ -157,9 +168,8 @@ pub async fn read_small<D: Disk>(disk: &D, path: &Path, bytes_max: usize) -> Res
             io::Error::new(io::ErrorKind::InvalidData, reason),
         ));
     }
-    let bytes = file
-        .read_at(0, usize::try_from(size).unwrap_or(bytes_max))
-        .await?;
+    let len = usize::try_from(size).unwrap_or(bytes_max);
+    let bytes = read_long(&file, 0, len).await?;
     file.close().await?;
     Ok(bytes)
 }

@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use crate::checkpoint::envelope;
+use crate::checkpoint::{envelope, write_plain};
 use crate::disk::{Disk, DiskError, DiskFile};
 use crate::error::StorageError;
 use crate::journal::writer::JournalFile;
@@ -15,7 +15,7 @@ use crate::notify::join_all;
 use crate::recovery::record::{DirectoryRecord, shard_path};
 use crate::store::Store;
 use crate::types::Offset;
-use crate::write_behind::{FlushTo, write_plain};
+use crate::write_behind::FlushTo;
 
 /// Logs written at a time while a journal file is recycled, and at a clean stop.
 pub(crate) const FLUSHES_MAX: usize = 8;

@@ -12,6 +12,7 @@ mod table;
 
 use std::collections::BTreeMap;
 
+use crate::segment::txn_index::AbortedTxn;
 use crate::types::{Offset, ProducerId};
 pub use entry::{AppendedBatch, BATCHES_RETAINED};
 use entry::{Entry, NO_EPOCH};
@@ -151,6 +152,19 @@ pub struct CompletedTxn {
     pub aborted: bool,
     /// The last stable offset once the marker is below the high watermark.
     pub last_stable_offset: Offset,
+}
+
+impl CompletedTxn {
+    /// What the transaction index keeps of it: nothing unless it was aborted.
+    #[must_use]
+    pub fn aborted_txn(&self) -> Option<AbortedTxn> {
+        self.aborted.then_some(AbortedTxn {
+            producer_id: self.producer_id,
+            first_offset: self.first_offset,
+            last_offset: self.last_offset,
+            last_stable_offset: self.last_stable_offset,
+        })
+    }
 }
 
 /// One producer, as DescribeProducers shows it.

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::rc::Rc;
 
-use crate::checkpoint::{temporary_path, write_atomic};
+use crate::checkpoint::{replace, write_atomic, write_plain};
 use crate::commit::buffers::Chunks;
 use crate::disk::{Disk, DiskError, DiskFile, OpenMode, align_down, align_up};
 use crate::error::StorageError;
@@ -151,7 +151,7 @@ impl<D: Disk> Store<D> {
         self.write_epochs(log, next).await?;
         let result = async {
             for (path, bytes) in &files {
-                write_file(&self.disk, path, bytes).await?;
+                replace(&self.disk, path, bytes).await?;
             }
             self.disk.sync_dir(&log.dir).await
         }
@@ -489,29 +489,4 @@ async fn write_part<D: Disk>(disk: &D, path: &Path, part: &IndexPart) -> Result<
     }
     file.truncate(part.position + part.bytes.len() as u64).await?;
     file.close().await
-}
-
-/// Writes a small file through a temporary name, durable but for its directory entry.
-pub(crate) async fn write_file<D: Disk>(disk: &D, path: &Path, bytes: &[u8]) -> Result<(), DiskError> {
-    let temporary = temporary_path(path);
-    let file = fill_file(disk, &temporary, bytes).await?;
-    file.sync().await?;
-    file.close().await?;
-    disk.rename(&temporary, path).await
-}
-
-/// Writes a small file in place and does not sync it: for what recovery can do without.
-pub(crate) async fn write_plain<D: Disk>(disk: &D, path: &Path, bytes: &[u8]) -> Result<(), DiskError> {
-    fill_file(disk, path, bytes).await?.close().await
-}
-
-async fn fill_file<D: Disk>(disk: &D, path: &Path, bytes: &[u8]) -> Result<D::File, DiskError> {
-    let file = disk.open(path, OpenMode::CreateOrTruncate).await?;
-    if !bytes.is_empty() {
-        let mut chunks = Chunks::<D>::new(disk, bytes.len());
-        chunks.put(bytes);
-        chunks.write(&file, 0).await?;
-        file.truncate(bytes.len() as u64).await?;
-    }
-    Ok(file)
 }

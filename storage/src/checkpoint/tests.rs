@@ -1,6 +1,8 @@
 //! Atomicity at every crash point, the envelope against every kind of damage, Kafka's texts good and bad.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::rc::Rc;
 
 use futures_lite::future::or;
 use rkyv::{Archive, Deserialize, Serialize};
@@ -8,6 +10,7 @@ use rkyv::{Archive, Deserialize, Serialize};
 use super::envelope::{Checkpoint, EnvelopeError};
 use super::meta_properties::MetaProperties;
 use super::*;
+use crate::disk::IO_BYTES_MAX;
 use crate::disk::sim::{DiskOp, SimDisk, SimDiskConfig, SimFault};
 use crate::layout::PartitionName;
 use crate::sim_executor::SimExecutor;

@@ -115,6 +115,28 @@ pub struct Space {
     pub available_bytes: u64,
 }
 
+/// `len` bytes at `position`, in I/Os of at most [`IO_BYTES_MAX`]; fewer where the file ends.
+pub(crate) async fn read_long<F: DiskFile>(
+    file: &F,
+    position: u64,
+    len: usize,
+) -> Result<bytes::Bytes, DiskError> {
+    if len <= IO_BYTES_MAX {
+        return file.read_at(position, len).await;
+    }
+    let mut out = Vec::with_capacity(len);
+    while out.len() < len {
+        let part = file
+            .read_at(position + out.len() as u64, (len - out.len()).min(IO_BYTES_MAX))
+            .await?;
+        if part.is_empty() {
+            break;
+        }
+        out.extend_from_slice(&part);
+    }
+    Ok(bytes::Bytes::from(out))
+}
+
 /// A failed disk operation: which, on what, and why.
 #[derive(Debug, thiserror::Error)]
 #[error("{operation} of {} failed: {source}", path.display())]

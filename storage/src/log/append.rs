@@ -10,9 +10,7 @@ use crate::batch_cache::{Backing, BatchCache, CacheInsert};
 use crate::disk::Disk;
 use crate::error::AppendError;
 use crate::producer_state::{AppendOrigin, CompletedTxn, Outcome, ProducerError};
-use crate::segment::indexes::IndexedBatch;
 use crate::segment::state::Segment;
-use crate::segment::txn_index::AbortedTxn;
 use crate::types::{LeaderEpoch, Offset};
 
 /// A batch to append: validated by whoever received it (CRC, records), exactly one, header first.
@@ -144,22 +142,11 @@ impl<D: Disk> LogState<D> {
             .indexes
             .as_mut()
             .expect("the active segment's indexes are in memory");
-        let entry = IndexedBatch {
-            last_offset: header.last_offset(),
-            position,
-            size: header.size,
-            max_timestamp: header.max_timestamp,
-        };
+        let entry = header.indexed_at(position);
         indexes
             .append(entry, interval)
             .expect("a batch that does not fit the indexes has rolled the segment");
-        if let Some(txn) = completed.filter(|txn| txn.aborted) {
-            let aborted = AbortedTxn {
-                producer_id: txn.producer_id,
-                first_offset: txn.first_offset,
-                last_offset: txn.last_offset,
-                last_stable_offset: txn.last_stable_offset,
-            };
+        if let Some(aborted) = completed.and_then(|txn| txn.aborted_txn()) {
             indexes.txn.append(aborted).expect("markers come in offset order");
         }
         active.largest = indexes.largest_timestamp();

@@ -4,6 +4,7 @@
 use protocol::record::{self, BATCH_HEADER_BYTES, BatchView, ControlRecord, Record, TimestampType};
 
 use crate::producer_state::{BatchFacts, BatchKind, Marker};
+use crate::segment::indexes::IndexedBatch;
 use crate::types::{LeaderEpoch, Offset, ProducerId};
 
 pub use protocol::record::BATCH_PREFIX_BYTES;
@@ -54,6 +55,17 @@ impl BatchHeader {
     #[must_use]
     pub fn is_append_time(&self) -> bool {
         self.wire.attributes.timestamp_type() == TimestampType::LogAppendTime
+    }
+
+    /// What the indexes need to know of the batch, which starts at byte `position` of its segment.
+    #[must_use]
+    pub const fn indexed_at(&self, position: u32) -> IndexedBatch {
+        IndexedBatch {
+            last_offset: self.last_offset(),
+            position,
+            size: self.size,
+            max_timestamp: self.max_timestamp,
+        }
     }
 
     /// What producer state depends on. `batch` is the whole batch.

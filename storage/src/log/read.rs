@@ -11,7 +11,7 @@ use protocol::record::BATCH_HEADER_BYTES;
 use super::window::Window;
 use super::{Log, LogRef, LogState};
 use crate::batch_cache::{CacheRead, ReadEnd};
-use crate::disk::{Disk, DiskFile, IO_BYTES_MAX};
+use crate::disk::{Disk, DiskFile, IO_BYTES_MAX, read_long};
 use crate::error::{Damage, StorageError};
 use crate::notify::join_all;
 use crate::read_ahead::{Cover, Fetch};
@@ -410,20 +410,7 @@ pub(crate) async fn read_window<F: DiskFile>(
     position: u64,
     len: usize,
 ) -> Result<Bytes, StorageError> {
-    if len <= IO_BYTES_MAX {
-        return Ok(file.read_at(position, len).await?);
-    }
-    let mut out = Vec::with_capacity(len);
-    while out.len() < len {
-        let part = file
-            .read_at(position + out.len() as u64, (len - out.len()).min(IO_BYTES_MAX))
-            .await?;
-        if part.is_empty() {
-            break;
-        }
-        out.extend_from_slice(&part);
-    }
-    Ok(Bytes::from(out))
+    Ok(read_long(file, position, len).await?)
 }
 
 fn bad_batch<D: Disk>(log: &Log<D>, place: &ColdPlace, position: u32) -> Damage {

@@ -13,7 +13,7 @@ use super::missing::{check_directory, check_first_segment};
 use super::record::{LogRecord, PlaceRecord};
 use super::scan::ScanEnd;
 use super::walk::{Replay, load_indexes, load_indexes_before, read_small, walk};
-use crate::checkpoint::partition_metadata;
+use crate::checkpoint::{partition_metadata, replace, write_plain};
 use crate::disk::{BLOCK_BYTES, DirEntry, Disk, DiskError, DiskFile, OpenMode, align_down};
 use crate::error::{Damage, StorageError};
 use crate::layout::{FileName, PARTITION_METADATA_FILE, SegmentFile as SegmentFileKind};
@@ -29,7 +29,7 @@ use crate::segment::file::SegmentFile;
 use crate::segment::state::Segment;
 use crate::store::Store;
 use crate::types::{LogId, Offset};
-use crate::write_behind::{index_files, write_file, write_plain};
+use crate::write_behind::index_files;
 
 impl<D: Disk> Store<D> {
     /// Opens the log of `topic` and the partition in `id`: what is in its directory is recovered; a missing directory is
@@ -563,7 +563,7 @@ impl<D: Disk> Store<D> {
         if let Some(indexes) = segment.indexes.as_mut() {
             indexes.close().expect("a closing time index entry always fits");
             for (path, bytes) in index_files(dir, segment.base, indexes) {
-                write_file(&self.disk, &path, &bytes).await?;
+                replace(&self.disk, &path, &bytes).await?;
             }
         }
         if u64::from(end.position) < entry.size {

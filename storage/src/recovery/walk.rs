@@ -1,27 +1,28 @@
 //! Reading segments at recovery: batch by batch with CRC checks, rebuilding indexes, epochs and producer state on the way;
 //! and the index files that make that unnecessary.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use bytes::Bytes;
 
 use super::record::PlaceRecord;
 use super::scan::{ScanEnd, scan_segment};
+use crate::checkpoint;
 use crate::disk::{Disk, DiskFile, OpenMode};
 use crate::error::StorageError;
 use crate::layout::SegmentFile as SegmentFileKind;
 use crate::log::batch::BatchHeader;
-use crate::log::read::read_window;
 use crate::log::{LogState, segment_path};
-use crate::segment::indexes::{IndexedBatch, SegmentIndexes};
+use crate::segment::indexes::SegmentIndexes;
 use crate::segment::offset_index::{OFFSET_ENTRY_BYTES, OffsetIndex};
 use crate::segment::state::Segment;
 use crate::segment::time_index::{TIME_ENTRY_BYTES, TimeIndex};
-use crate::segment::txn_index::{AbortedTxn, TXN_ENTRY_BYTES, TxnIndex};
+use crate::segment::txn_index::{TXN_ENTRY_BYTES, TxnIndex};
 use crate::types::Offset;
 
 /// The largest index or snapshot file that is read, bytes.
-const SMALL_FILE_BYTES_MAX: u64 = 64 << 20;
+const SMALL_FILE_BYTES_MAX: usize = 64 << 20;
 
 /// Walks the batches of a segment from `place` (its beginning if none) to `limit`. Producers are replayed from
 /// `replay_from` on. The segment gets its indexes; its size is left to the caller.
@@ -52,12 +53,7 @@ pub(super) async fn walk<D: Disk>(
     };
     let interval = state.config.index_interval_bytes;
     let end = scan_segment(&file, position, expected, limit, |header, position, bytes| {
-        let entry = IndexedBatch {
-            last_offset: header.last_offset(),
-            position,
-            size: header.size,
-            max_timestamp: header.max_timestamp,
-        };
+        let entry = header.indexed_at(position);
         if indexes.append(entry, interval).is_err() {
             tracing::warn!(dir = %dir.display(), offset = %header.base_offset, "index full while rebuilding");
         }
@@ -94,15 +90,10 @@ fn replay_producers<D: Disk>(
     let completed = state
         .producers
         .apply(&header.producer_facts(bytes), replay.now_ms);
-    if let Some(txn) = completed.filter(|txn| txn.aborted) {
-        let aborted = AbortedTxn {
-            producer_id: txn.producer_id,
-            first_offset: txn.first_offset,
-            last_offset: txn.last_offset,
-            last_stable_offset: txn.last_stable_offset,
-        };
+    if let Some(aborted) = completed.and_then(|txn| txn.aborted_txn()) {
+        let offset = aborted.last_offset;
         if indexes.txn.append(aborted).is_err() {
-            tracing::warn!(offset = %txn.last_offset, "a transaction marker out of order");
+            tracing::warn!(%offset, "a transaction marker out of order");
         }
     }
 }
@@ -187,17 +178,9 @@ pub(super) async fn load_indexes_before<D: Disk>(
 
 /// A whole small file; `None` when it is missing or absurdly large.
 pub(super) async fn read_small<D: Disk>(disk: &D, path: &Path) -> Result<Option<Bytes>, StorageError> {
-    let file = match disk.open(path, OpenMode::Read).await {
-        Ok(file) => file,
-        Err(error) if error.is_not_found() => return Ok(None),
-        Err(error) => return Err(error.into()),
-    };
-    let size = file.size().await?;
-    let bytes = if size <= SMALL_FILE_BYTES_MAX {
-        Some(read_window(&file, 0, size as usize).await?)
-    } else {
-        None
-    };
-    file.close().await?;
-    Ok(bytes)
+    match checkpoint::read_small(disk, path, SMALL_FILE_BYTES_MAX).await {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.is_not_found() || error.source.kind() == ErrorKind::InvalidData => Ok(None),
+        Err(error) => Err(error.into()),
+    }
 }
