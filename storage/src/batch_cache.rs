@@ -83,19 +83,6 @@ pub enum ReadEnd {
     CacheEnd,
 }
 
-/// A batch that no segment holds yet, for write-behind.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnwrittenBatch {
-    /// The log end before it.
-    pub previous_end: Offset,
-    /// Its last offset.
-    pub last_offset: Offset,
-    /// Its first bytes: all of them, or the prefix.
-    pub head: Bytes,
-    /// The rest; empty when `head` is all.
-    pub body: Bytes,
-}
-
 /// Counters since the start and the present fill; all for metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CacheStats {
@@ -122,7 +109,7 @@ struct Token {
 ///
 /// Commands: [`insert`](Self::insert) for each appended batch in log order, [`mark_written`](Self::mark_written) when a
 /// segment has it, [`truncate`](Self::truncate) and [`invalidate`](Self::invalidate) when a log is cut or gone,
-/// [`set_budget`](Self::set_budget). Queries: [`read`](Self::read), [`unwritten`](Self::unwritten).
+/// [`set_budget`](Self::set_budget). Query: [`read`](Self::read).
 ///
 /// Memory: [`charged_bytes`](Self::charged_bytes), which counts whole slabs and whole receive buffers, stays within the
 /// budget plus what is unwritten; only when a few unwritten batches are scattered over many slabs can it be more, so
@@ -265,23 +252,6 @@ impl BatchCache {
         self.stats.hits += 1;
         self.stats.hit_bytes += hit.bytes as u64;
         CacheRead::Hit(hit)
-    }
-
-    /// The batches of a log that no segment holds yet, in order.
-    pub fn unwritten(&self, log: u32) -> impl Iterator<Item = UnwrittenBatch> + '_ {
-        self.logs
-            .get(&log)
-            .into_iter()
-            .flat_map(LogBatches::unwritten)
-            .map(|batch| {
-                let (head, body) = batch.pieces.split();
-                UnwrittenBatch {
-                    previous_end: batch.previous_end,
-                    last_offset: batch.last_offset,
-                    head: head.clone(),
-                    body: body.cloned().unwrap_or_default(),
-                }
-            })
     }
 
     /// The log now ends at `end`: batches that reach to or over it are forgotten, written or not.

@@ -75,6 +75,7 @@ impl LogBatches {
         Some(self.batches.range(first..))
     }
 
+    #[cfg(test)]
     pub(super) fn unwritten(&self) -> impl Iterator<Item = &Batch> + '_ {
         self.batches.range(self.written..)
     }
