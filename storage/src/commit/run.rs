@@ -144,8 +144,9 @@ impl<D: Disk> Store<D> {
         }
         let journaled = !controls.is_empty() || entries.iter().any(|entry| entry.route != Route::Written);
         let journal = journaled.then(|| {
-            let (reservation, frames_bytes) = self.reserve(&entries, &controls);
-            let chunks = self.encode(&entries, &controls, &reservation, frames_bytes);
+            let logs = self.journaled_logs(&entries, &controls);
+            let (reservation, frames_bytes) = self.reserve(frames_bytes(&entries, &controls), &logs);
+            let chunks = self.encode(&entries, &controls, &logs, &reservation, frames_bytes);
             (reservation, chunks)
         });
         let ticket = self.commits_started.get();
@@ -204,12 +205,12 @@ impl<D: Disk> Store<D> {
         })
     }
 
-    /// Takes room in the journal. Returns it and the length of the frames.
-    fn reserve(&self, entries: &[Entry<D>], controls: &[ControlFrame]) -> (Reservation<D>, usize) {
+    /// Takes room in the journal for frames of `plain` bytes and the names of the `logs` that need one. Returns it and the
+    /// length of the frames.
+    fn reserve(&self, plain: usize, logs: &[Rc<Log<D>>]) -> (Reservation<D>, usize) {
         // Names take room in the file the commit goes to, and which file that is depends on the room: a commit that does
         // not fit the current file with its names goes to the next, where all its logs are unnamed.
-        let plain = frames_bytes(entries, controls);
-        let total = |generation| plain + self.names_bytes(entries, controls, generation);
+        let total = |generation| plain + names_bytes(logs, generation);
         let first = self.journal.generation_for(0);
         let mut frames = first.map_or(plain, total);
         if self.journal.generation_for(commit_bytes(frames)) != first {
@@ -227,15 +228,8 @@ impl<D: Disk> Store<D> {
         (reservation, frames)
     }
 
-    fn names_bytes(&self, entries: &[Entry<D>], controls: &[ControlFrame], generation: u64) -> usize {
-        self.unnamed(entries, controls, generation)
-            .iter()
-            .map(|log| FRAME_HEADER_BYTES + 20 + log.name.len())
-            .sum()
-    }
-
-    /// The logs of a commit that the journal file of `generation` does not name yet.
-    fn unnamed(&self, entries: &[Entry<D>], controls: &[ControlFrame], generation: u64) -> Vec<Rc<Log<D>>> {
+    /// The logs with frames in the commit's journal part, each once.
+    fn journaled_logs(&self, entries: &[Entry<D>], controls: &[ControlFrame]) -> Vec<Rc<Log<D>>> {
         let journaled = entries.iter().filter(|entry| entry.route != Route::Written);
         let mut logs: Vec<Rc<Log<D>>> = journaled.map(|entry| Rc::clone(&entry.log)).collect();
         let all = self.logs.borrow();
@@ -246,7 +240,6 @@ impl<D: Disk> Store<D> {
                 logs.push(log);
             }
         }
-        logs.retain(|log| log.state.borrow().introduced != generation);
         logs
     }
 
@@ -285,18 +278,19 @@ impl<D: Disk> Store<D> {
         &self,
         entries: &[Entry<D>],
         controls: &[ControlFrame],
+        logs: &[Rc<Log<D>>],
         reservation: &Reservation<D>,
         frames_bytes: usize,
     ) -> Chunks<D> {
         let generation = reservation.file.generation;
         let mut encoder = CommitEncoder::new(&self.disk, frames_bytes);
-        for log in self.unnamed(entries, controls, generation) {
+        for log in unnamed(logs, generation) {
             let payload = OpenPayload {
                 id: log.id,
                 directory: log.name.clone(),
             }
             .encode();
-            let mut header = frame(&log, FrameKind::Open);
+            let mut header = frame(log, FrameKind::Open);
             header.payload_bytes = payload.len() as u32;
             encoder.frame(&header, |put| put(&payload));
             log.state.borrow_mut().introduced = generation;
@@ -438,6 +432,18 @@ impl<D: Disk> PendingLogs for Logs<D> {
         self.get(slot)
             .map_or(0, |log| log.state.borrow().tail.staged_prefix_bytes(budget))
     }
+}
+
+/// The logs that the journal file of `generation` does not name yet.
+fn unnamed<D: Disk>(logs: &[Rc<Log<D>>], generation: u64) -> impl Iterator<Item = &Rc<Log<D>>> {
+    logs.iter()
+        .filter(move |log| log.state.borrow().introduced != generation)
+}
+
+fn names_bytes<D: Disk>(logs: &[Rc<Log<D>>], generation: u64) -> usize {
+    unnamed(logs, generation)
+        .map(|log| FRAME_HEADER_BYTES + 20 + log.name.len())
+        .sum()
 }
 
 fn frame<D: Disk>(log: &Log<D>, kind: FrameKind) -> FrameHeader {
