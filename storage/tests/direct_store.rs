@@ -8,11 +8,12 @@ use std::path::Path;
 use std::rc::Rc;
 
 use common::{PLAIN, append, batch, content, log_id, read_log};
+use storage::checkpoint::partition_metadata;
 use storage::disk::direct::{DirectDisk, run_with_disk};
 use storage::log::config::LogConfig;
 use storage::recovery::recover_journals;
 use storage::store::{Store, StoreOptions};
-use storage::types::{LogId, Offset, TopicId};
+use storage::types::{LogId, Offset};
 
 const NOW_MS: i64 = 1_700_000_000_000;
 
@@ -82,11 +83,10 @@ fn a_partition_directory_written_by_kafka_is_opened_and_read() {
     std::fs::write(dir.path().join(".kafka_cleanshutdown"), "").expect("Kafka's mark of a stop in order");
     let path = dir.path().to_owned();
     let (end, batches) = run_with_disk(dir.path(), move |disk| async move {
+        let metadata = partition_metadata::load(&disk, &path.join("fx-0/partition.metadata")).await;
+        let topic = metadata.expect("readable").expect("in the fixture");
         let store = open(disk, &path).await;
-        let id = LogId {
-            topic: TopicId([9; 16]),
-            partition: 0,
-        };
+        let id = LogId { topic, partition: 0 };
         let log = store
             .open_log(id, "fx", LogConfig::default(), NOW_MS)
             .await
