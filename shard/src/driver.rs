@@ -152,6 +152,10 @@ impl<E: Env, L: LogsIo, N: Send + 'static> OwnerDriver<E, L, N> {
             match self.0.logs.commit().await {
                 Ok(moved) => {
                     on_commit(self.0.env.now().since(began));
+                    if moved.is_empty() {
+                        // It may not have waited for the disk, and then this loop would never let anybody else run.
+                        self.0.env.yield_to_reactor().await;
+                    }
                     for (log, end) in moved {
                         self.0.owner.borrow_mut().durable(log, end);
                     }

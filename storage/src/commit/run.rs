@@ -97,7 +97,9 @@ impl<D: Disk> Store<D> {
         self.plan_unlock();
         match planned? {
             Some(planned) => self.run_commit(planned).await,
-            None => Ok(CommitOutcome::default()),
+            // Nothing was planned because another commit took it all, or because the store went offline meanwhile: whoever
+            // calls this in a loop must be told of that.
+            None => self.check_online().map(|()| CommitOutcome::default()),
         }
     }
 
