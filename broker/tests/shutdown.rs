@@ -57,11 +57,15 @@ fn the_first_signal_asks_and_the_second_ends_the_process() {
         (Signal::SIGINT, "SIGINT", Signal::SIGTERM, 128 + 15),
         (Signal::SIGTERM, "SIGTERM", Signal::SIGINT, 128 + 2),
     ] {
-        let (child, mut line) = start("the_first_signal_asks_and_the_second_ends_the_process");
+        let (mut child, mut line) = start("the_first_signal_asks_and_the_second_ends_the_process");
         let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
         assert_eq!(line(), "ready");
         kill(pid, first).unwrap();
         assert_eq!(line(), name, "the first signal is a message, not the end");
+        // At once again, as `timeout` does: it means the same.
+        kill(pid, first).unwrap();
+        std::thread::sleep(Duration::from_millis(1200));
+        assert_eq!(child.try_wait().unwrap(), None, "{first}: twice at once is once");
         kill(pid, second).unwrap();
         let ended = end(child);
         assert_eq!(
