@@ -4,6 +4,7 @@
 #![allow(unsafe_code)] // libc calls and one Rc cast in `buf`, each with its proof
 
 mod buf;
+mod patience;
 mod side_thread;
 #[cfg(test)]
 mod tests;
@@ -28,6 +29,7 @@ use glommio::{GlommioError, LocalExecutorBuilder, Placement, executor};
 
 pub use self::buf::DirectBuf;
 use self::buf::{alloc, into_dma};
+use self::patience::Patience;
 use self::side_thread::{SideThread, caught};
 use super::{
     BLOCK_BYTES, DirEntry, Disk, DiskError, DiskFile, IO_BYTES_MAX, OpenMode, Space, align_down, align_up,
@@ -53,6 +55,7 @@ struct Inner {
     dir: PathBuf,
     kind: DiskKind,
     side: RefCell<SideThread>,
+    patience: Patience,
 }
 
 /// How a file system takes our I/O: part of the start-up sentence and of health.
@@ -98,7 +101,12 @@ impl DirectDisk {
         let kind = tested.map_err(|error| failed(next_step(error)))?;
         let side = RefCell::default();
         Ok(Self {
-            inner: Rc::new(Inner { dir, kind, side }),
+            inner: Rc::new(Inner {
+                dir,
+                kind,
+                side,
+                patience: Patience::default(),
+            }),
         })
     }
 
@@ -119,15 +127,14 @@ impl DirectDisk {
         &self,
         operation: &'static str,
         path: &Path,
-        job: impl FnOnce(PathBuf) -> io::Result<T> + Send + 'static,
+        job: impl Fn(PathBuf) -> io::Result<T> + Clone + Send + 'static,
     ) -> Result<T, DiskError> {
-        let result = match check_absolute(path) {
-            Ok(()) => {
-                let path = path.to_owned();
-                blocking(move || job(path)).await
-            }
-            Err(error) => Err(error),
+        let attempt = async || {
+            check_absolute(path)?;
+            let (path, job) = (path.to_owned(), job.clone());
+            blocking(move || job(path)).await
         };
+        let result = self.inner.patience.with(attempt).await;
         result.map_err(|error| DiskError::new(operation, path, error))
     }
 }
@@ -169,11 +176,13 @@ impl Disk for DirectDisk {
     }
 
     async fn open(&self, path: &Path, mode: OpenMode) -> Result<DirectFile, DiskError> {
-        let opened = match check_absolute(path) {
-            Ok(()) => open(path, mode).await,
-            Err(error) => Err(error),
+        let attempt = async || {
+            check_absolute(path)?;
+            open(path, mode).await
         };
+        let opened = self.inner.patience.with(attempt).await;
         let file = opened.map_err(|error| DiskError::new("open", path, error))?;
+        self.inner.patience.recovered();
         Ok(DirectFile {
             file,
             path: path.to_owned(),
@@ -201,7 +210,7 @@ impl Disk for DirectDisk {
         let target = to.to_owned();
         let rename = move |from: PathBuf| {
             check_absolute(&target)?;
-            std::fs::rename(from, target)
+            std::fs::rename(from, &target)
         };
         self.call("rename", from, rename).await
     }
@@ -220,9 +229,12 @@ impl Disk for DirectDisk {
     async fn sync_filesystem(&self, dir: &Path) -> Result<(), DiskError> {
         let failed = |error| DiskError::new("sync of file system", dir, error);
         check_absolute(dir).map_err(failed)?;
-        let path = dir.to_owned();
-        let started = self.inner.side.borrow_mut().run(move || sync_filesystem(&path));
-        started.map_err(failed)?.await.map_err(failed)
+        let attempt = async || {
+            let path = dir.to_owned();
+            let started = self.inner.side.borrow_mut().run(move || sync_filesystem(&path));
+            started?.await
+        };
+        self.inner.patience.with(attempt).await.map_err(failed)
     }
 
     async fn space(&self, dir: &Path) -> Result<Space, DiskError> {

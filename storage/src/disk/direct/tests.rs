@@ -218,12 +218,14 @@ fn a_short_write_is_carried_on_until_the_reason_shows() {
     if std::env::var_os(CHILD).is_some() {
         return write_beyond_the_file_size_limit();
     }
+    passes_in_child("a_short_write_is_carried_on_until_the_reason_shows", CHILD);
+}
+
+/// Runs a test of this file in a process of its own, with `variable` set: it changes limits of the process.
+fn passes_in_child(test: &str, variable: &str) {
     let child = Command::new(std::env::current_exe().unwrap())
-        .args([
-            "--exact",
-            "disk::direct::tests::a_short_write_is_carried_on_until_the_reason_shows",
-        ])
-        .env(CHILD, "1")
+        .args(["--exact", &format!("disk::direct::tests::{test}")])
+        .env(variable, "1")
         .output()
         .unwrap();
     let (out, err) = (
@@ -231,6 +233,78 @@ fn a_short_write_is_carried_on_until_the_reason_shows() {
         String::from_utf8_lossy(&child.stderr),
     );
     assert!(child.status.success() && out.contains("1 passed"), "{out}\n{err}");
+}
+
+/// Takes every descriptor of the process and gives them back after a while.
+fn use_up_descriptors(pause: Duration) -> thread::JoinHandle<()> {
+    let mut hoard = Vec::new();
+    while let Ok(file) = std::fs::File::open("/dev/null") {
+        hoard.push(file);
+    }
+    thread::spawn(move || {
+        thread::sleep(pause);
+        drop(hoard);
+    })
+}
+
+fn wait_for_descriptors() {
+    let limit = libc::rlimit {
+        rlim_cur: 128,
+        rlim_max: 128,
+    };
+    // SAFETY: a plain call with a struct that lives through it.
+    assert_eq!(
+        unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) },
+        0
+    );
+    on_disk(async |disk| {
+        let path = disk.dir().join("file");
+        // The side thread is there already.
+        disk.sync_filesystem(disk.dir()).await.unwrap();
+        let rounds: [(&str, AsyncWork); 4] = [
+            ("open", |disk, path| {
+                Box::pin(async move {
+                    // Dropping it would close it some time later.
+                    disk.open(&path, OpenMode::CreateOrTruncate).await?.close().await
+                })
+            }),
+            ("list", |disk, _| {
+                Box::pin(async move { disk.list(disk.dir()).await.map(drop) })
+            }),
+            ("sync_dir", |disk, _| {
+                Box::pin(async move { disk.sync_dir(disk.dir()).await })
+            }),
+            ("sync_filesystem", |disk, _| {
+                Box::pin(async move { disk.sync_filesystem(disk.dir()).await })
+            }),
+        ];
+        for (name, operation) in rounds {
+            let pause = Duration::from_millis(200);
+            let began = std::time::Instant::now();
+            let hoarder = use_up_descriptors(pause);
+            let ended = operation(disk.clone(), path.clone()).await;
+            assert!(ended.is_ok(), "{name}: {ended:?}");
+            assert!(began.elapsed() >= pause, "{name} needed no descriptor");
+            hoarder.join().unwrap();
+        }
+        let error = disk
+            .open(&disk.dir().join("none"), OpenMode::Read)
+            .await
+            .unwrap_err();
+        assert!(error.is_not_found(), "other errors are not waited for: {error}");
+    });
+}
+
+type AsyncWork =
+    fn(DirectDisk, PathBuf) -> std::pin::Pin<Box<dyn Future<Output = Result<(), crate::disk::DiskError>>>>;
+
+#[test]
+fn a_lack_of_descriptors_is_waited_out() {
+    const CHILD: &str = "PENSTOCK_TEST_DESCRIPTORS";
+    if std::env::var_os(CHILD).is_some() {
+        return wait_for_descriptors();
+    }
+    passes_in_child("a_lack_of_descriptors_is_waited_out", CHILD);
 }
 
 #[test]
