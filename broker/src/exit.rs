@@ -53,6 +53,13 @@ pub fn end(failure: &Failure) -> ExitCode {
     ExitCode::from(failure.status as u8)
 }
 
+/// Ends the process at once with status 0: `signal` asked for it before anything was served. Without destructors: where many
+/// executors are being started, each call that gives memory back waits seconds for the kernel.
+pub fn give_up(signal: &str) -> ! {
+    let _ = writeln!(io::stderr().lock(), "penstock: {signal}: the start is given up");
+    signal_hook::low_level::exit(0)
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.sentence)

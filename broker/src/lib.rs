@@ -6,6 +6,7 @@ pub mod assembly;
 pub mod cli;
 pub mod config;
 pub mod control;
+pub mod descriptors;
 pub mod exit;
 pub mod features;
 pub mod listener;

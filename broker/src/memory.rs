@@ -22,12 +22,6 @@ const CACHE_BYTES_MAX: u64 = 256 << 20;
 /// What is read ahead takes at most this much of all shards together, bytes.
 const READ_AHEAD_BYTES_MAX: u64 = 128 << 20;
 
-/// Segment files a shard keeps open at least: as many as one group commit may write.
-const SEGMENT_FILES_MIN: usize = 64;
-
-/// Segment files a shard keeps open at most: each takes kernel memory.
-const SEGMENT_FILES_MAX: usize = 1 << 16;
-
 /// The memory of one shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShardMemory {
@@ -143,26 +137,9 @@ pub fn divide(bytes: u64, shards: u16, request_bytes_max: usize) -> ShardMemory 
     }
 }
 
-/// Segment files that each shard may keep open, of the `descriptors` the process may have: half of them in all, the rest is for
-/// connections, journals and what is open for a moment.
-#[must_use]
-pub fn segment_files(descriptors: u64, shards: u16) -> usize {
-    let share = descriptors / 2 / u64::from(shards.max(1));
-    usize::try_from(share)
-        .unwrap_or(usize::MAX)
-        .clamp(SEGMENT_FILES_MIN, SEGMENT_FILES_MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn half_of_the_descriptors_are_for_segments() {
-        assert_eq!(segment_files(1024, 4), 128);
-        assert_eq!(segment_files(512, 64), SEGMENT_FILES_MIN);
-        assert_eq!(segment_files(u64::MAX, 1), SEGMENT_FILES_MAX);
-    }
 
     const REQUEST: usize = 100 << 20;
 

@@ -24,7 +24,7 @@ fn main() {
     }
     let address = "127.0.0.1:0".parse().expect("an address");
     let listener = Listener::bind(address, &ListenOptions::default()).expect("a free port");
-    let (doors, shard_doors) = doors(1);
+    let (doors, shard_doors) = doors(1, usize::MAX);
     let acceptor = Acceptor::start(listener, 0, doors.clone()).expect("a thread");
     let runtime = Runtime::start(&RuntimeOptions::on(vec![0]), shard_doors, serve).expect("a shard starts");
     let thread_id = runtime.pulses().thread_ids()[0];

@@ -30,7 +30,7 @@ where
     T: Future<Output = ()> + 'static,
     C: FnOnce(SocketAddr),
 {
-    let (doors, mut receivers) = doors(1);
+    let (doors, mut receivers) = doors(1, usize::MAX);
     let (acceptor, addr) = listen(&doors);
     let (done_tx, done_rx) = flume::bounded::<()>(connections);
     let runtime = Runtime::start(
@@ -319,7 +319,7 @@ fn abort_ends_a_waiting_read_of_the_other_half() {
 
 #[test]
 fn connections_go_to_the_shard_with_the_fewest() {
-    let (doors, receivers) = doors(2);
+    let (doors, receivers) = doors(2, usize::MAX);
     let (acceptor, addr) = listen(&doors);
     let clients: Vec<_> = (0..8).map(|_| Client::connect(addr).unwrap()).collect();
     wait_until(|| doors.open().iter().sum::<usize>() == 8);
@@ -341,7 +341,7 @@ fn connections_go_to_the_shard_with_the_fewest() {
 
 #[test]
 fn a_second_listener_on_the_port_fails_and_a_restart_does_not() {
-    let (doors, _receivers) = doors(1);
+    let (doors, _receivers) = doors(1, usize::MAX);
     let (acceptor, addr) = listen(&doors);
     let Err(error) = Listener::bind(addr, &ListenOptions::default()) else {
         panic!("two brokers on one port");
@@ -364,7 +364,7 @@ fn an_unspecified_ipv6_address_takes_ipv4_too() {
         return;
     };
     let port = listener.local().port();
-    let (doors, _receivers) = doors(1);
+    let (doors, _receivers) = doors(1, usize::MAX);
     let _acceptor = Acceptor::start(listener, 0, doors.clone()).unwrap();
     let _four = Client::connect(("127.0.0.1", port)).unwrap();
     wait_until(|| doors.open() == [1]);
@@ -380,7 +380,7 @@ fn d4_connections_that_time_out_leave_no_memory_behind() {
     }
     let rounds: usize = 6;
     let per_round = 500;
-    let (doors, mut receivers) = doors(1);
+    let (doors, mut receivers) = doors(1, usize::MAX);
     let (acceptor, addr) = listen(&doors);
     let door = receivers.remove(0);
     let runtime = Runtime::start(&support::options(1), vec![door], |env, door: Door| async move {
@@ -443,7 +443,7 @@ fn an_acceptor_that_runs_out_of_descriptors_goes_on_when_there_are_some() {
         support::passes_in_child("an_acceptor_that_runs_out_of_descriptors_goes_on_when_there_are_some");
         return;
     }
-    let (doors, receivers) = doors(1);
+    let (doors, receivers) = doors(1, usize::MAX);
     let (acceptor, addr) = listen(&doors);
     // The clients' own ends are there before the descriptors run out.
     let clients: Vec<_> = (0..3)
@@ -462,5 +462,22 @@ fn an_acceptor_that_runs_out_of_descriptors_goes_on_when_there_are_some() {
     assert!(doors.open()[0] <= 1);
     drop(hoard);
     wait_until(|| doors.open() == [3]);
+    drop((clients, receivers, acceptor));
+}
+
+/// Clients cannot take what the process needs for itself: beyond their share they wait in the backlog.
+#[test]
+fn connections_beyond_their_share_wait_until_others_have_left() {
+    let (doors, receivers) = doors(2, 4);
+    let (acceptor, addr) = listen(&doors);
+    let clients: Vec<_> = (0..7).map(|_| Client::connect(addr).unwrap()).collect();
+    wait_until(|| acceptor.counters().exhausted.load(Ordering::Relaxed) > 2);
+    assert_eq!(doors.open().iter().sum::<usize>(), 4);
+    assert_eq!(acceptor.counters().accepted.load(Ordering::Relaxed), 4);
+    for door in &receivers {
+        drop(futures_lite::future::block_on(door.accept()));
+    }
+    wait_until(|| acceptor.counters().accepted.load(Ordering::Relaxed) == 6);
+    assert_eq!(doors.open(), [2, 2]);
     drop((clients, receivers, acceptor));
 }

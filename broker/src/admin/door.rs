@@ -15,9 +15,6 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, Sleep};
 
-/// Open connections to the admin address.
-pub(super) const CONNECTIONS_MAX: usize = 128;
-
 /// The head of a request arrives within this time after the connection was made or its first byte came.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(5);
 
@@ -31,8 +28,9 @@ pub(super) struct Door {
 }
 
 /// Open connections, by the order they came in. Decides who makes room; no I/O.
-#[derive(Default)]
 struct Rooms {
+    /// How many may be open.
+    connections_max: usize,
     next: u64,
     guests: BTreeMap<u64, Guest>,
 }
@@ -81,9 +79,17 @@ impl Head {
 }
 
 impl Rooms {
+    fn new(connections_max: usize) -> Self {
+        Self {
+            connections_max,
+            next: 0,
+            guests: BTreeMap::new(),
+        }
+    }
+
     fn admit(&mut self, now: Instant) -> Option<u64> {
         let open = self.guests.values().filter(|g| !g.is_sent_away).count();
-        if open >= CONNECTIONS_MAX {
+        if open >= self.connections_max {
             let waiting = self.guests.values_mut().filter(|g| !g.is_sent_away);
             // Without anybody who waits all are being answered: then the newcomer is one too many.
             let oldest = waiting
@@ -111,11 +117,11 @@ fn lock(rooms: &Mutex<Rooms>) -> MutexGuard<'_, Rooms> {
 }
 
 impl Door {
-    /// On a bound, non-blocking socket, within a tokio runtime.
-    pub(super) fn new(listener: std::net::TcpListener) -> io::Result<Self> {
+    /// On a bound, non-blocking socket, within a tokio runtime, for so many open connections.
+    pub(super) fn new(listener: std::net::TcpListener, connections_max: usize) -> io::Result<Self> {
         Ok(Self {
             listener: TcpListener::from_std(listener)?,
-            rooms: Arc::default(),
+            rooms: Arc::new(Mutex::new(Rooms::new(connections_max))),
         })
     }
 }
@@ -259,9 +265,11 @@ mod tests {
         }
     }
 
+    const CONNECTIONS_MAX: usize = 128;
+
     #[test]
     fn the_one_that_waits_longest_makes_room_and_who_is_answered_stays() {
-        let (mut rooms, start) = (Rooms::default(), Instant::now());
+        let (mut rooms, start) = (Rooms::new(CONNECTIONS_MAX), Instant::now());
         for _ in 0..CONNECTIONS_MAX {
             assert!(rooms.admit(start).is_some());
         }

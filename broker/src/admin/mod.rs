@@ -134,11 +134,11 @@ impl Admin {
         }))
     }
 
-    /// Answers on `listener` from now on, until the process ends.
+    /// Answers on `listener` from now on, until the process ends; further connections are closed at once.
     ///
     /// # Errors
     /// When the thread or its runtime cannot be had.
-    pub fn serve(&self, listener: AdminListener) -> Result<(), Failure> {
+    pub fn serve(&self, listener: AdminListener, connections_max: usize) -> Result<(), Failure> {
         let failed =
             |e: io::Error| Failure::new(Status::System, format!("no thread for the admin server: {e}"));
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -150,7 +150,7 @@ impl Admin {
             .name("admin".into())
             .spawn(move || {
                 let served = runtime.block_on(async move {
-                    let listener = door::Door::new(listener.0)?;
+                    let listener = door::Door::new(listener.0, connections_max)?;
                     axum::serve(listener, routes).await
                 });
                 if let Err(error) = served {

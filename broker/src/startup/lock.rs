@@ -12,6 +12,11 @@ pub(super) struct DirectoryLock {
 }
 
 impl DirectoryLock {
+    /// Keeps the lock until the process ends: what still runs when the main thread returns may still write.
+    pub(super) fn keep(self) {
+        std::mem::forget(self);
+    }
+
     /// Takes the lock of `dir`.
     ///
     /// # Errors

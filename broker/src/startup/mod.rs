@@ -23,7 +23,8 @@ use self::sockets::{accept, bind};
 use crate::admin::{Admin, AdminListener, Facts, Running};
 use crate::assembly::Gate;
 use crate::config::settings::Settings;
-use crate::exit::{Failure, Status};
+use crate::descriptors::{self, Descriptors};
+use crate::exit::{self, Failure, Status};
 use crate::memory;
 use crate::node::NodeMessage;
 use crate::shutdown::StopSignal;
@@ -46,7 +47,7 @@ pub fn run(settings: Settings, stop: &flume::Receiver<StopSignal>) -> Result<(),
     let memory_bytes = memory_budget(&settings, &host)?;
     let mut settings = settings;
     let dir = prepare_directory(&settings.log_dirs)?;
-    let _lock = DirectoryLock::take(&dir)?;
+    DirectoryLock::take(&dir)?.keep();
     let listeners = bind(&mut settings)?;
     let admin_listener = settings.admin.map(AdminListener::bind).transpose()?;
     settings.admin = admin_listener.as_ref().and_then(AdminListener::local);
@@ -62,11 +63,11 @@ pub fn run(settings: Settings, stop: &flume::Receiver<StopSignal>) -> Result<(),
         .first()
         .map(::shard::runtime::mailbox::Mailbox::port)
         .expect("at least one shard");
-    let (doors, shard_doors) = doors(shards);
+    let descriptors = Descriptors::divide(host.descriptors_free, u64::from(shards));
+    let (doors, shard_doors) = doors(shards, descriptors.connections);
     let (report, reports) = flume::unbounded();
     let gates = crate::assembly::gates(shards);
     let memory = memory::divide(memory_bytes, shards, settings.request_bytes_max);
-    let open_files = memory::segment_files(host.descriptors, shards);
     let admin = Admin::new(Facts {
         host,
         settings: settings.clone(),
@@ -74,7 +75,7 @@ pub fn run(settings: Settings, stop: &flume::Receiver<StopSignal>) -> Result<(),
         progress: gates.first().map(Gate::progress).unwrap_or_default(),
     });
     if let Some(listener) = admin_listener {
-        admin.serve(listener)?;
+        admin.serve(listener, descriptors.admin_connections)?;
     }
     let inputs = boxes
         .into_iter()
@@ -89,30 +90,44 @@ pub fn run(settings: Settings, stop: &flume::Receiver<StopSignal>) -> Result<(),
             settings: settings.clone(),
             dir: dir.clone(),
             memory,
-            open_files,
+            open_files: descriptors.segment_files,
             shards,
             report: report.clone(),
         })
         .collect();
     drop(report);
-    let runtime = Runtime::start(&options, inputs, shard_main).map_err(|e| {
-        Failure::new(
-            Status::System,
-            format!("{e}; see the host check with `penstock check`"),
-        )
-    })?;
+    // On a thread of its own: the kernel may take seconds to give many executors their memory.
+    let (up, is_up) = flume::bounded(1);
+    std::thread::Builder::new()
+        .name("start".into())
+        .spawn(move || up.send(Runtime::start(&options, inputs, shard_main)))
+        .map_err(|e| Failure::new(Status::System, format!("no thread for the start: {e}")))?;
+    let runtime = match unless_stopped(stop, &is_up) {
+        Some(Ok(runtime)) => runtime,
+        Some(Err(e)) => {
+            let sentence = format!("{e}; see the host check with `penstock check`");
+            return Err(Failure::new(Status::System, sentence));
+        }
+        None => return Err(Failure::new(Status::Software, "the start ended by itself")),
+    };
     admin.shards_run(Running {
         port: port.clone(),
         pulses: runtime.pulses(),
         gauges,
     });
     for _ in 0..shards {
-        match reports.recv() {
-            Ok(Report::Ready) => {}
-            Ok(Report::Failed(failure)) => return Err(failure),
-            Err(_) => return Err(Failure::new(Status::Software, "a shard ended while starting")),
+        match unless_stopped(stop, &reports) {
+            Some(Report::Ready) => {}
+            Some(Report::Failed(failure)) => return Err(failure),
+            None => return Err(Failure::new(Status::Software, "a shard ended while starting")),
         }
     }
+    descriptors::some_are_free().map_err(|e| {
+        let sentence = format!(
+            "no client could connect: {e}; raise the limit on open files, of the process or of the host"
+        );
+        Failure::new(Status::System, sentence)
+    })?;
     let acceptors = accept(listeners, &doors)?;
     let took = began.elapsed();
     admin.serves(acceptors.iter().map(|a| a.counters().clone()).collect(), took);
@@ -195,6 +210,15 @@ fn say_ready(settings: &Settings, dir: &Path, acceptors: &[Acceptor], shards: u1
     let _ = writeln!(io::stdout().lock(), "{line}");
 }
 
+/// Waits for a step of the start; `None` when whoever was to bring it has ended. A signal to stop ends the process: that is
+/// safe, as nobody was told of anything yet, and what was being recovered the next start recovers.
+fn unless_stopped<T>(stop: &flume::Receiver<StopSignal>, step: &flume::Receiver<T>) -> Option<T> {
+    flume::Selector::new()
+        .recv(stop, |signal| exit::give_up(signal.map_or("no signal", |s| s.0)))
+        .recv(step, Result::ok)
+        .wait()
+}
+
 /// Why the broker stops.
 enum Outcome {
     Asked,
@@ -225,6 +249,10 @@ fn finish(runtime: Runtime, outcome: Outcome) -> Result<(), Failure> {
         let _ = ended.send(());
     });
     if waiter.is_err() || has_ended.recv_timeout(STOP_MAX).is_err() {
+        if let Outcome::Failed(failure) = outcome {
+            tracing::warn!("the shards did not stop within {} s", STOP_MAX.as_secs());
+            return Err(failure); // what began it says more
+        }
         let sentence = format!(
             "the shards did not stop within {} s; the next start recovers",
             STOP_MAX.as_secs()

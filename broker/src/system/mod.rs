@@ -31,6 +31,8 @@ pub struct HostReport {
     pub memory_bytes: u64,
     /// File descriptors this process may have open.
     pub descriptors: u64,
+    /// Those of them that nothing it inherited takes.
+    pub descriptors_free: u64,
 }
 
 /// One thing that was looked at.
@@ -66,7 +68,7 @@ impl HostReport {
         findings.push(placement.finding);
         let count = placement.cpus.len().max(1) as u64;
 
-        let (descriptors, finding) = rlimit::descriptors();
+        let (descriptors, descriptors_free, finding) = rlimit::descriptors(count);
         findings.push(finding);
 
         let memory_bytes = memory::limit();
@@ -83,6 +85,7 @@ impl HostReport {
             io_memory_bytes: wanted,
             memory_bytes,
             descriptors,
+            descriptors_free,
         }
     }
 
@@ -203,6 +206,7 @@ mod tests {
             io_memory_bytes: 0,
             memory_bytes: 0,
             descriptors: 0,
+            descriptors_free: 0,
         };
         assert_eq!(report.verdict(), Verdict::Refuse);
         let subjects: Vec<_> = report.troubles().iter().map(|f| f.subject).collect();

@@ -3,12 +3,10 @@
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 
 use super::{Finding, human};
+use crate::descriptors;
 
 /// Open files below which a broker meets its limit soon: each partition and each connection takes some.
 const DESCRIPTORS_GOOD: u64 = 65_536;
-
-/// Open files without which there is no use in starting.
-const DESCRIPTORS_MIN: u64 = 512;
 
 /// The smallest locked-memory limit glommio accepts, even from root.
 const LOCKED_BYTES_MIN: u64 = 512 << 10;
@@ -22,21 +20,30 @@ const ARENA_COPIES: u64 = 3;
 /// The capability that lifts the limit on locked memory, as a bit of `CapEff`.
 const CAP_IPC_LOCK: u32 = 14;
 
-/// Raises the limit on open files and reports it, with the number.
+/// Raises the limit on open files and reports it, with the number, and how many of them `shards` shards have for themselves:
+/// the process may have inherited some.
 #[must_use]
-pub fn descriptors() -> (u64, Finding) {
+pub fn descriptors(shards: u64) -> (u64, u64, Finding) {
     let limit = raise(Resource::RLIMIT_NOFILE);
-    (limit, judge_descriptors(limit))
+    let open = descriptors::open_now();
+    (
+        limit,
+        limit.saturating_sub(open),
+        judge_descriptors(limit, open, shards),
+    )
 }
 
-fn judge_descriptors(limit: u64) -> Finding {
+fn judge_descriptors(limit: u64, open: u64, shards: u64) -> Finding {
     const SUBJECT: &str = "open files";
     const ADVICE: &str =
         "Raise it: LimitNOFILE=1048576 in a systemd unit, --ulimit nofile=1048576 for a container.";
-    if limit < DESCRIPTORS_MIN {
+    let needed = descriptors::needed(shards);
+    if limit.saturating_sub(open) < needed {
         Finding::refuse(
             SUBJECT,
-            format!("At most {limit} files may be open, too few for a broker."),
+            format!(
+                "At most {limit} files may be open and {open} are; a broker of {shards} shards needs {needed} more."
+            ),
             ADVICE,
         )
     } else if limit < DESCRIPTORS_GOOD {
@@ -220,8 +227,11 @@ mod tests {
 
     #[test]
     fn few_open_files_are_said_and_very_few_refused() {
-        assert_eq!(judge_descriptors(u64::MAX).verdict, Verdict::Ok);
-        assert_eq!(judge_descriptors(1024).verdict, Verdict::Degraded);
-        assert_eq!(judge_descriptors(64).verdict, Verdict::Refuse);
+        assert_eq!(judge_descriptors(u64::MAX, 10, 64).verdict, Verdict::Ok);
+        assert_eq!(judge_descriptors(1024, 10, 8).verdict, Verdict::Degraded);
+        assert_eq!(judge_descriptors(64, 10, 1).verdict, Verdict::Refuse);
+        assert_eq!(judge_descriptors(1024, 10, 64).verdict, Verdict::Refuse);
+        // A parent that leaks leaves too few.
+        assert_eq!(judge_descriptors(1024, 900, 8).verdict, Verdict::Refuse);
     }
 }

@@ -132,6 +132,39 @@ fn ready_says_why_not_while_the_broker_recovers_and_then_that_it_is() {
     assert_eq!(log_end(&mut Client::connect(broker.address), "recovered"), 4000);
 }
 
+#[test]
+fn a_stop_during_the_start_ends_it_without_a_ready_line() {
+    let dir = tempfile::tempdir().unwrap();
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        // The admin address answers before the shards are up, and so many take a while.
+        let admin = SocketAddr::from(([127, 0, 0, 1], free_port()));
+        let listener = format!("penstock.admin.listener={admin}");
+        let more = [
+            "penstock.shards=32",
+            "socket.request.max.bytes=1048576",
+            &listener,
+        ];
+        let starting = Starting::new(dir.path(), &more);
+        let give_up = Instant::now() + PATIENCE;
+        while std::net::TcpStream::connect(admin).is_err() {
+            assert!(Instant::now() < give_up, "not even the admin address is open");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        starting.signal(signal);
+        let (status, said, took) = starting.end();
+        let stderr = std::fs::read_to_string(dir.path().join("stderr")).unwrap();
+        assert!(said.is_empty(), "{said:?}");
+        assert_eq!(status.code(), Some(0), "{stderr}");
+        assert!(
+            stderr.contains(&format!("{signal}: the start is given up")),
+            "{stderr}"
+        );
+        assert!(took < Duration::from_secs(10), "{took:?}: {stderr}");
+    }
+    // And nothing is in the way of the next.
+    Broker::start(dir.path(), &["penstock.shards=1"]);
+}
+
 /// Bombs for so many partitions: the walk takes some 50 ms for each.
 fn bombs(topic: &str, partitions: i32) -> ProduceRequest {
     let bomb = bomb();

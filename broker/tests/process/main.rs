@@ -5,6 +5,7 @@
 mod admin;
 mod bombs;
 mod cli;
+mod descriptors;
 mod errors;
 mod lifecycle;
 mod sessions;

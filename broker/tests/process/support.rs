@@ -104,6 +104,41 @@ impl Starting {
         Self::run(dir, command)
     }
 
+    /// The same where the process may have so many file descriptors.
+    pub(crate) fn with_descriptors(dir: &Path, more: &[&str], descriptors: u32) -> Self {
+        let mut command = Command::new("sh");
+        let script = format!("ulimit -n {descriptors}; exec \"$@\"");
+        command
+            .args(["-c", &script, "sh", env!("CARGO_BIN_EXE_penstock")])
+            .args(arguments(more))
+            .current_dir(dir)
+            .stdin(Stdio::null());
+        Self::run(dir, command)
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let child = self.child.as_ref().expect("it is there until it is ready");
+        signal_pid(child.id(), signal);
+    }
+
+    /// Waits for an end without a ready line: status, what was said on standard output, and how long it took.
+    pub(crate) fn end(mut self) -> (ExitStatus, Vec<String>, Duration) {
+        let began = Instant::now();
+        let mut child = self.child.take().expect("it is there until it is ready");
+        let status = loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                break status;
+            }
+            if began.elapsed() > PATIENCE {
+                let _ = child.kill();
+                panic!("the start does not end");
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        let took = began.elapsed();
+        (status, self.lines.iter().collect(), took)
+    }
+
     fn run(dir: &Path, mut command: Command) -> Self {
         let stderr = dir.join("stderr");
         let mut child = command

@@ -108,6 +108,7 @@ impl Drop for Seat {
 #[derive(Clone)]
 pub struct Doors {
     doors: Arc<[DoorSender]>,
+    connections_max: usize,
 }
 
 struct DoorSender {
@@ -121,9 +122,10 @@ pub struct Door {
     shard: ShardId,
 }
 
-/// The doors of a node with that many shards, in shard order.
+/// The doors of a node with that many shards, in shard order. While `connections_max` connections are open, over all shards,
+/// acceptors leave new ones in the kernel's backlog.
 #[must_use]
-pub fn doors(shards: u16) -> (Doors, Vec<Door>) {
+pub fn doors(shards: u16, connections_max: usize) -> (Doors, Vec<Door>) {
     let (senders, receivers): (Vec<_>, Vec<_>) = (0..shards)
         .map(|shard| {
             let (sender, receiver) = flume::bounded(DOOR_CONNECTIONS_MAX);
@@ -140,6 +142,7 @@ pub fn doors(shards: u16) -> (Doors, Vec<Door>) {
     (
         Doors {
             doors: senders.into(),
+            connections_max,
         },
         receivers,
     )
@@ -166,6 +169,12 @@ impl Doors {
             .iter()
             .map(|door| door.open.load(Ordering::Relaxed))
             .collect()
+    }
+
+    /// Whether as many connections are open as may be.
+    fn are_full(&self) -> bool {
+        let open = self.doors.iter().map(|door| door.open.load(Ordering::Relaxed));
+        open.sum::<usize>() >= self.connections_max
     }
 
     /// Hands a connection to the shard with the fewest, the next one after a tie's last.
@@ -206,7 +215,7 @@ pub struct AcceptCounters {
     pub accepted: AtomicU64,
     /// Connections that were gone before they were accepted.
     pub aborted: AtomicU64,
-    /// Times the process or the host had no descriptor or memory for a connection.
+    /// Times the process or the host had no descriptor or memory for a connection, or no share of it was left for one.
     pub exhausted: AtomicU64,
 }
 
@@ -277,7 +286,15 @@ fn accept_loop(socket: &Socket, stop: &AtomicBool, counters: &AcceptCounters, in
     let mut turn = 0;
     let mut logged: Option<Instant> = None;
     while !stop.load(Ordering::SeqCst) {
-        let error = match socket.accept() {
+        let accepted = if doors.are_full() {
+            Err(io::Error::new(
+                io::ErrorKind::WouldBlock,
+                "as many connections are open as the limit on open files leaves room for",
+            ))
+        } else {
+            socket.accept()
+        };
+        let error = match accepted {
             Ok((connection, peer)) => {
                 turn += 1;
                 let Some(peer) = peer.as_socket().map(canonical) else {
