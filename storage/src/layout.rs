@@ -265,6 +265,19 @@ impl FileMark {
 }
 
 impl FileName {
+    /// The offset of a producer snapshot; `None` for any other file.
+    #[must_use]
+    pub fn snapshot_offset(name: &str) -> Option<Offset> {
+        match Self::parse(name) {
+            Self::Segment {
+                file: SegmentFile::ProducerSnapshot,
+                base,
+                mark: None,
+            } => Some(base),
+            _ => None,
+        }
+    }
+
     /// What the file `name` in a partition directory is.
     #[must_use]
     pub fn parse(name: &str) -> Self {

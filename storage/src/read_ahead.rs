@@ -301,9 +301,11 @@ impl ReadAhead {
     /// The extent was read; `None` or fewer bytes than asked for: it could not be.
     pub(crate) fn landed(&mut self, fetch: &Fetch, bytes: Option<Bytes>) {
         let bytes = bytes.filter(|bytes| bytes.len() == fetch.bytes);
+        // A reader that has gone on to another segment may want as many bytes at the same place there.
         let extents = self
             .readers
             .get_mut(&fetch.reader)
+            .filter(|reader| reader.segment == fetch.segment)
             .map(|reader| &mut reader.extents);
         let place = extents.and_then(|extents| {
             let is_it = |e: &Extent| e.position == fetch.position && e.bytes == fetch.bytes && e.is_coming();
@@ -539,6 +541,28 @@ mod tests {
         );
         let jumped = ahead.begin(1, Offset(0), Offset(900)).0;
         assert_eq!(ahead.read_itself(jumped, 90_000, 5000), None);
+    }
+
+    #[test]
+    fn what_lands_late_is_not_taken_for_bytes_of_the_next_segment() {
+        let mut ahead = ahead(64 * MIB);
+        read(&mut ahead, 1, 0, 0, 1000);
+        let (id, _) = ahead.begin(1, Offset(0), Offset(1));
+        let late = ahead.read_itself(id, 1000, 5000).expect("sequential");
+        ahead.end(id, Some((Offset(2), 6000)));
+        let (same, at) = ahead.begin(1, Offset(2), Offset(2));
+        assert_eq!((same, at), (id, None));
+        let own = ahead.read_itself(id, 1000, 5000).expect("sequential");
+        ahead.landed(&late, Some(Bytes::from(vec![1; 5000])));
+        assert_ne!(
+            ahead.cover(id, 1000, 100, 61),
+            Cover::Here(vec![Bytes::from(vec![1; 100])])
+        );
+        ahead.landed(&own, Some(Bytes::from(vec![2; 5000])));
+        assert_eq!(
+            ahead.cover(id, 1000, 100, 61),
+            Cover::Here(vec![Bytes::from(vec![2; 100])])
+        );
     }
 
     #[test]

@@ -269,27 +269,9 @@ impl Consumer {
 
     /// One partition's part of an answer.
     fn take(&mut self, place: usize, data: &FetchResponsePartitionData, floor: Floor) -> Next {
-        let code = data.error_code;
         let next = self.partitions[place].next;
-        match code {
-            ErrorCode::NONE => {}
-            ErrorCode::NOT_LEADER_OR_FOLLOWER
-            | ErrorCode::UNKNOWN_TOPIC_OR_PARTITION
-            | ErrorCode::UNKNOWN_TOPIC_ID
-            | ErrorCode::KAFKA_STORAGE_ERROR => {
-                self.partitions[place].told = -1;
-                return Next::Refresh;
-            }
-            ErrorCode::OFFSET_OUT_OF_RANGE if self.around.oracle().may_be_deleted(place as u32, next) => {
-                return Next::Reset;
-            }
-            other => {
-                let mark = data.high_watermark;
-                self.wrong(format_args!(
-                    "fetch of {place} from {next}: {other:?}, high watermark {mark}"
-                ));
-                return Next::Refresh;
-            }
+        if data.error_code != ErrorCode::NONE {
+            return self.refused(place, data);
         }
         let mark = data.high_watermark;
         let oracle = self.around.oracle();
@@ -340,6 +322,30 @@ impl Consumer {
         }
         self.partitions[place].next = end;
         Next::GoOn
+    }
+
+    /// What to do after an error of a partition.
+    fn refused(&mut self, place: usize, data: &FetchResponsePartitionData) -> Next {
+        let next = self.partitions[place].next;
+        match data.error_code {
+            ErrorCode::NOT_LEADER_OR_FOLLOWER
+            | ErrorCode::UNKNOWN_TOPIC_OR_PARTITION
+            | ErrorCode::UNKNOWN_TOPIC_ID
+            | ErrorCode::KAFKA_STORAGE_ERROR => {
+                self.partitions[place].told = -1;
+                Next::Refresh
+            }
+            ErrorCode::OFFSET_OUT_OF_RANGE if self.around.oracle().may_be_deleted(place as u32, next) => {
+                Next::Reset
+            }
+            other => {
+                let mark = data.high_watermark;
+                self.wrong(format_args!(
+                    "fetch of {place} from {next}: {other:?}, high watermark {mark}"
+                ));
+                Next::Refresh
+            }
+        }
     }
 
     fn wrong(&self, what: std::fmt::Arguments<'_>) {

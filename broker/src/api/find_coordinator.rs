@@ -14,7 +14,7 @@ use crate::request::RequestContext;
 use crate::view::{TopicName, View};
 
 /// What an answer says beside its code.
-const NO_COORDINATOR: &str = "this broker has no coordinators of this kind yet";
+const NO_COORDINATOR: &str = "there is no coordinator for this now";
 
 /// Key types: groups, transactions, share partitions.
 const GROUP: i8 = 0;

@@ -2,7 +2,7 @@
 //! the partition's owner (this shard, through its mailbox like everybody's), deadlines are kept. Thin: every decision is the
 //! coordinators'. One per shard.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
@@ -21,6 +21,9 @@ use crate::message::{
 };
 use crate::router::Router;
 
+/// Bytes of a batch at most: Kafka's default of `max.message.bytes`, which consumers of the topic are made for.
+const BATCH_BYTES_MAX: usize = 1_048_588;
+
 /// Bytes of a log read at once while it is replayed.
 const REPLAY_READ_BYTES: usize = 1 << 20;
 
@@ -36,18 +39,26 @@ pub struct GroupDriver<E: Env, N: Send + 'static>(Rc<Inner<E, N>>);
 struct Inner<E: Env, N: Send + 'static> {
     env: E,
     router: Router<N>,
-    settings: RefCell<GroupSettings>,
-    batch_bytes_max: Cell<usize>,
+    settings: GroupSettings,
     partitions: RefCell<BTreeMap<LogId, Partition>>,
     /// Deadlines may have come nearer.
     deadlines: Notify,
 }
 
+/// How far a partition is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LoadState {
+    /// Nobody is answered until the log has been replayed.
+    Loading,
+    Serving,
+    /// The log cannot be replayed: an empty answer would be a lie.
+    Failed,
+}
+
 /// The groups of one partition of `__consumer_offsets`.
 struct Partition {
     coordinator: GroupCoordinator,
-    /// Nobody is answered until the log has been replayed.
-    is_loading: bool,
+    state: LoadState,
     queue: Queue,
     /// A task writes what is queued.
     is_writing: bool,
@@ -62,8 +73,7 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
         Self(Rc::new(Inner {
             env,
             router,
-            settings: RefCell::new(settings),
-            batch_bytes_max: Cell::new(1 << 20),
+            settings,
             partitions: RefCell::default(),
             deadlines: Notify::new(),
         }))
@@ -79,8 +89,8 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
     pub fn lead(&self, log: LogId) {
         let life = self.0.env.random();
         let partition = Partition {
-            coordinator: GroupCoordinator::new(self.0.settings.borrow().clone()),
-            is_loading: true,
+            coordinator: GroupCoordinator::new(self.0.settings.clone()),
+            state: LoadState::Loading,
             queue: Queue::default(),
             is_writing: false,
             life,
@@ -98,15 +108,6 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
         }
     }
 
-    /// Settings of all groups from now on; batches take at most `batch_bytes_max`.
-    pub fn reconfigure(&self, settings: &GroupSettings, batch_bytes_max: usize) {
-        self.0.settings.replace(settings.clone());
-        self.0.batch_bytes_max.set(batch_bytes_max);
-        for partition in self.0.partitions.borrow_mut().values_mut() {
-            partition.coordinator.reconfigure(settings.clone());
-        }
-    }
-
     /// Topics are gone.
     pub fn forget_topics(&self, topics: &[Str]) {
         let logs: Vec<LogId> = self.0.partitions.borrow().keys().copied().collect();
@@ -117,21 +118,15 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
 
     /// A request for the coordinator of `log`.
     pub fn handle(&self, to: ReplyTo, log: LogId, request: GroupRequest) {
-        let refusal = match self.0.partitions.borrow().get(&log) {
+        let refusal = match self.0.partitions.borrow().get(&log).map(|p| p.state) {
             None => Some(ErrorCode::NOT_COORDINATOR),
-            Some(partition) if partition.is_loading => Some(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS),
-            Some(_) => None,
+            Some(LoadState::Loading) => Some(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS),
+            Some(LoadState::Failed) => Some(ErrorCode::COORDINATOR_NOT_AVAILABLE),
+            Some(LoadState::Serving) => None,
         };
         match refusal {
             Some(error) => self.answer(to, Err(error)),
             None => self.with(log, None, |c, now, wall| c.handle(to, request, now, wall)),
-        }
-    }
-
-    /// Looks at each coordinator that serves, for metrics.
-    pub fn inspect(&self, mut look: impl FnMut(LogId, &GroupCoordinator)) {
-        for (log, partition) in self.0.partitions.borrow().iter().filter(|(_, p)| !p.is_loading) {
-            look(*log, &partition.coordinator);
         }
     }
 
@@ -184,9 +179,7 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
         loop {
             let next = match self.0.partitions.borrow_mut().get_mut(&log) {
                 Some(partition) if partition.life == life => {
-                    let next = partition
-                        .queue
-                        .next(self.0.batch_bytes_max.get(), self.0.env.wall());
+                    let next = partition.queue.next(BATCH_BYTES_MAX, self.0.env.wall());
                     partition.is_writing = next.is_some();
                     next
                 }
@@ -240,45 +233,45 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
     /// Replays a partition's log, then serves it. A log that cannot be read is not served: an empty answer would be a lie.
     async fn load(&self, log: LogId, life: u64) {
         let began = self.0.env.now();
+        let partition = log.partition;
         loop {
             match self.replay(log, life).await {
                 Ok(end) => {
                     let took_ms = self.0.env.now().since(began).as_millis() as u64;
-                    tracing::debug!(
-                        partition = log.partition,
-                        end_offset = end.0,
-                        took_ms,
-                        "groups are loaded"
-                    );
+                    tracing::debug!(partition, end_offset = end.0, took_ms, "groups are loaded");
                     self.with(log, Some(life), |c, now, wall| c.start(now, wall));
-                    if let Some(partition) = self
-                        .0
-                        .partitions
-                        .borrow_mut()
-                        .get_mut(&log)
-                        .filter(|p| p.life == life)
-                    {
-                        partition.is_loading = false;
-                    }
-                    return;
+                    return self.set_state(log, life, LoadState::Serving);
                 }
                 Err(Unloaded::Gone) => return,
-                Err(Unloaded::Damaged(error)) => {
+                Err(Unloaded::Refused(why)) => {
                     tracing::error!(
-                        partition = log.partition,
-                        %error,
+                        partition,
+                        %why,
                         "a partition of __consumer_offsets cannot be replayed; its groups are not served"
                     );
-                    return;
+                    return self.set_state(log, life, LoadState::Failed);
                 }
-                Err(Unloaded::Unread) => self.0.env.sleep(REPLAY_RETRY).await,
+                Err(Unloaded::Unread) => {
+                    tracing::warn!(
+                        partition,
+                        "a partition of __consumer_offsets could not be read; trying again"
+                    );
+                    self.0.env.sleep(REPLAY_RETRY).await;
+                }
             }
+        }
+    }
+
+    fn set_state(&self, log: LogId, life: u64, state: LoadState) {
+        let mut partitions = self.0.partitions.borrow_mut();
+        if let Some(partition) = partitions.get_mut(&log).filter(|p| p.life == life) {
+            partition.state = state;
         }
     }
 
     async fn replay(&self, log: LogId, life: u64) -> Result<Offset, Unloaded> {
         let mut replay = GroupReplay::default();
-        let mut coordinator = GroupCoordinator::new(self.0.settings.borrow().clone());
+        let mut coordinator = GroupCoordinator::new(self.0.settings.clone());
         let mut offset = self.offset_of(log, OffsetQueryKind::Earliest).await?;
         let end = self
             .offset_of(log, OffsetQueryKind::Latest(Isolation::ReadUncommitted))
@@ -289,7 +282,7 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
             match replay.batches(&bytes, &mut coordinator, wall) {
                 Ok(Some(next)) => offset = Offset(next),
                 Ok(None) => return Err(Unloaded::Unread),
-                Err(error) => return Err(Unloaded::Damaged(error)),
+                Err(error) => return Err(Unloaded::Refused(error.to_string())),
             }
             self.0.env.yield_to_reactor().await;
         }
@@ -311,7 +304,7 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
         match self.ask(ShardRequest::Offsets(vec![query])).await {
             Some(ShardReply::Offsets(answers)) => match answers.first() {
                 Some(answer) if answer.error == ErrorCode::NONE => Ok(answer.offset),
-                Some(_) => Err(Unloaded::Gone),
+                Some(answer) => Err(Unloaded::Refused(format!("offsets: {}", answer.error))),
                 None => Err(Unloaded::Unread),
             },
             _ => Err(Unloaded::Unread),
@@ -335,7 +328,8 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
             Some(ShardReply::Fetch(mut answer)) => match answer.partitions.pop() {
                 Some(data) if data.error == ErrorCode::NONE => Ok(data.records.into_bytes()),
                 Some(data) if data.error == ErrorCode::KAFKA_STORAGE_ERROR => Err(Unloaded::Unread),
-                _ => Err(Unloaded::Gone),
+                Some(data) => Err(Unloaded::Refused(format!("offset {}: {}", offset.0, data.error))),
+                None => Err(Unloaded::Unread),
             },
             _ => Err(Unloaded::Unread),
         }
@@ -364,6 +358,7 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
             for log in due {
                 self.with(log, None, |c, now, wall| c.handle_time(now, wall));
             }
+            self.0.env.yield_to_reactor().await;
         }
     }
 
@@ -385,8 +380,8 @@ enum Unloaded {
     Gone,
     /// It could not be read this time.
     Unread,
-    /// It cannot be read.
-    Damaged(super::replay::ReplayError),
+    /// It cannot be read: a sentence says why.
+    Refused(String),
 }
 
 impl<E: Env, N: Send + 'static> Clone for GroupDriver<E, N> {

@@ -277,7 +277,7 @@ impl<D: Disk> Store<D> {
 
     async fn remove_snapshots_above(&self, dir: &Path, end: Offset) -> Result<(), StorageError> {
         for entry in self.disk.list(dir).await? {
-            if snapshot_offset(&entry).is_some_and(|offset| offset > end) {
+            if FileName::snapshot_offset(&entry.name).is_some_and(|offset| offset > end) {
                 self.disk.remove_file(&dir.join(&entry.name)).await?;
             }
         }
@@ -482,7 +482,10 @@ impl<D: Disk> Store<D> {
         now_ms: i64,
     ) -> Result<Offset, StorageError> {
         let place = known.and_then(|record| record.place.as_ref());
-        let mut snapshots: Vec<Offset> = entries.iter().filter_map(snapshot_offset).collect();
+        let mut snapshots: Vec<Offset> = entries
+            .iter()
+            .filter_map(|entry| FileName::snapshot_offset(&entry.name))
+            .collect();
         snapshots.extend(place.map(|place| Offset(place.offset)));
         snapshots.sort_unstable();
         let expiration_ms = state.config.producer_id_expiration_ms;
@@ -593,15 +596,4 @@ struct ReadLog<D: Disk> {
     replayed_from: Offset,
     /// The epochs as they were noted.
     epochs: NotedEpochs,
-}
-
-fn snapshot_offset(entry: &DirEntry) -> Option<Offset> {
-    match FileName::parse(&entry.name) {
-        FileName::Segment {
-            file: SegmentFileKind::ProducerSnapshot,
-            base,
-            mark: None,
-        } => Some(base),
-        _ => None,
-    }
 }

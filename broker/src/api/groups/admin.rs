@@ -10,7 +10,7 @@ use protocol::messages::list_groups::{ListGroupsRequest, ListGroupsResponse, Lis
 use shard::coordinator::group::{GroupReply, GroupRequest};
 use shard::env::Env;
 
-use super::{OFFSETS_TOPIC, send};
+use super::{OFFSETS_TOPIC, Once, send};
 use crate::api::authorized::GROUP_OPERATIONS;
 use crate::request::RequestContext;
 use crate::view::{Home, TopicName};
@@ -27,9 +27,11 @@ pub async fn describe<E: Env>(
     request: DescribeGroupsRequest,
 ) -> DescribeGroupsResponse {
     let view = context.broker.view();
+    let mut seen = Once::default();
     let asked: Vec<_> = request
         .groups
         .into_iter()
+        .filter(|id| seen.is_first(id))
         .map(|id| {
             let on_its_way = send(context, &view, &id, GroupRequest::Describe(id.clone()));
             (id, on_its_way)
@@ -117,9 +119,11 @@ pub async fn delete<E: Env>(
     request: DeleteGroupsRequest,
 ) -> DeleteGroupsResponse {
     let view = context.broker.view();
+    let mut seen = Once::default();
     let asked: Vec<_> = request
         .groups_names
         .into_iter()
+        .filter(|id| seen.is_first(id))
         .map(|id| {
             let on_its_way = send(context, &view, &id, GroupRequest::Delete(id.clone()));
             (id, on_its_way)

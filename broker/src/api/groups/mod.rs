@@ -5,6 +5,8 @@ pub mod admin;
 pub mod members;
 pub mod offsets;
 
+use std::collections::BTreeSet;
+
 use protocol::{ErrorCode, Str};
 use shard::coordinator::group::{ClientIdentity, GroupReply, GroupRequest};
 use shard::coordinator::partition_of;
@@ -32,6 +34,18 @@ pub(super) fn coordinator_of(view: &View, group: &str) -> Result<(ShardId, LogId
     match view.partition(topic, index).map_err(unavailable)? {
         (_, Home::Shard(shard, log)) => Ok((shard, log)),
         (_, Home::Elsewhere) => Err(ErrorCode::NOT_COORDINATOR),
+    }
+}
+
+/// Groups that a request has named already: each is answered once, however often it is named, so that a small request
+/// has no boundless answer.
+#[derive(Debug, Default)]
+pub(super) struct Once(BTreeSet<Str>);
+
+impl Once {
+    /// Whether the group is named for the first time.
+    pub(super) fn is_first(&mut self, group: &Str) -> bool {
+        self.0.insert(group.clone())
     }
 }
 

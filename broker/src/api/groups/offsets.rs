@@ -22,12 +22,15 @@ use shard::env::Env;
 use shard::image::TopicImage;
 use storage::types::TopicId;
 
-use super::{ask, send};
+use super::{Once, ask, send};
 use crate::request::RequestContext;
 use crate::view::{TopicName, View};
 
 /// Since this version topics are named by their ids (KIP-848).
 const TOPIC_ID_VERSION: i16 = 10;
+
+/// Since this version an answer has an error for its group; before, each partition says it.
+const GROUP_ERROR_VERSION: i16 = 2;
 
 /// Since this version a request asks for several groups (KIP-709).
 const GROUPS_VERSION: i16 = 8;
@@ -153,8 +156,10 @@ pub async fn fetch<E: Env>(context: &RequestContext<E>, request: OffsetFetchRequ
     } else {
         request.groups
     };
+    let mut seen = Once::default();
     let on_their_way: Vec<_> = asked
         .into_iter()
+        .filter(|group| seen.is_first(&group.group_id))
         .map(|group| {
             let read = OffsetFetch {
                 group: group.group_id.clone(),
@@ -180,7 +185,7 @@ pub async fn fetch<E: Env>(context: &RequestContext<E>, request: OffsetFetchRequ
         groups.push(told);
     }
     if is_single {
-        return flat(groups.pop().unwrap_or_default(), context.version);
+        return flat(groups.pop().unwrap_or_default());
     }
     OffsetFetchResponse {
         groups,
@@ -230,25 +235,38 @@ fn told(view: &View, version: i16, group: OffsetFetchRequestGroup, found: Found)
     };
     let found = match found {
         Ok(found) => found,
+        Err(error) if version < GROUP_ERROR_VERSION => {
+            answer.topics = refused(group.topics, error);
+            return answer;
+        }
         Err(error) => {
             answer.error_code = error;
             return answer;
         }
     };
     let by_id = version >= TOPIC_ID_VERSION;
-    let id_of = |name: &Str| view.topic(TopicName::Name(name)).map(|t| wire_id(t.id)).ok();
-    for (name, partitions) in found {
-        let topic_id = match (by_id, id_of(&name)) {
+    let asks_for_all = group.topics.is_none();
+    for (name, mut partitions) in found {
+        let id = view.topic(TopicName::Name(&name)).map(|t| wire_id(t.id)).ok();
+        for (_, found) in &mut partitions {
+            forget_of_another_topic(found, id);
+        }
+        if asks_for_all {
+            partitions.retain(|(_, found)| !matches!(found, Ok(None)));
+        }
+        let topic_id = match (by_id, id) {
             (true, Some(id)) => id,
             // A topic that is gone has no id to be named by.
             (true, None) => continue,
             (false, _) => Uuid::default(),
         };
-        answer.topics.push(OffsetFetchResponseTopics {
-            name,
-            topic_id,
-            partitions: partitions.into_iter().map(partition).collect(),
-        });
+        if !asks_for_all || !partitions.is_empty() {
+            answer.topics.push(OffsetFetchResponseTopics {
+                name,
+                topic_id,
+                partitions: partitions.into_iter().map(partition).collect(),
+            });
+        }
     }
     let unknown = group
         .topics
@@ -264,6 +282,33 @@ fn told(view: &View, version: i16, group: OffsetFetchRequestGroup, found: Found)
         });
     }
     answer
+}
+
+/// Every partition that was asked for, with the error of its group.
+fn refused(
+    topics: Option<Vec<OffsetFetchRequestTopics>>,
+    error: ErrorCode,
+) -> Vec<OffsetFetchResponseTopics> {
+    let topic = |t: OffsetFetchRequestTopics| OffsetFetchResponseTopics {
+        name: t.name,
+        topic_id: t.topic_id,
+        partitions: t
+            .partition_indexes
+            .into_iter()
+            .map(|index| partition((index, Err(error))))
+            .collect(),
+    };
+    topics.into_iter().flatten().map(topic).collect()
+}
+
+/// An offset of a topic that was deleted is none, also if there is another one of that name now.
+fn forget_of_another_topic(found: &mut Result<Option<CommittedOffset>, ErrorCode>, id: Option<Uuid>) {
+    let is_of_another = |offset: &CommittedOffset| !offset.topic_id.is_zero() && Some(offset.topic_id) != id;
+    if let Ok(offset) = found
+        && offset.as_ref().is_some_and(is_of_another)
+    {
+        *offset = None;
+    }
 }
 
 fn partition(
@@ -288,8 +333,8 @@ fn partition(
     }
 }
 
-/// The answer of a version that knows one group. Version 1 has no error for the group: each partition says it.
-fn flat(group: OffsetFetchResponseGroup, version: i16) -> OffsetFetchResponse {
+/// The answer of a version that knows one group.
+fn flat(group: OffsetFetchResponseGroup) -> OffsetFetchResponse {
     let partition = |p: OffsetFetchResponsePartitions| OffsetFetchResponsePartition {
         partition_index: p.partition_index,
         committed_offset: p.committed_offset,
@@ -306,11 +351,7 @@ fn flat(group: OffsetFetchResponseGroup, version: i16) -> OffsetFetchResponse {
                 partitions: t.partitions.into_iter().map(partition).collect(),
             })
             .collect(),
-        error_code: if version >= 2 {
-            group.error_code
-        } else {
-            ErrorCode::NONE
-        },
+        error_code: group.error_code,
         ..Default::default()
     }
 }

@@ -339,6 +339,17 @@ impl ClassicGroup {
         self.members.insert(new.clone(), member);
     }
 
+    /// A member is as it was before an update again; its id stays.
+    pub(super) fn restore(&mut self, id: &str, before: &Member) {
+        if let Some(member) = self.members.get_mut(id) {
+            count(&mut self.supported, member, false);
+            member.protocols.clone_from(&before.protocols);
+            member.session_timeout = before.session_timeout;
+            member.rebalance_timeout = before.rebalance_timeout;
+            count(&mut self.supported, member, true);
+        }
+    }
+
     /// If the leader has not joined, another member that has takes its place (CG-10). Whether one has.
     pub(super) fn elect_leader(&mut self) -> bool {
         let leads = |id: &Str| self.members.get(id).is_some_and(|m| m.join.is_some());
@@ -432,24 +443,17 @@ impl ClassicGroup {
     }
 }
 
-/// Counts a member's protocols in or out. A name that is listed twice counts once.
+/// Counts a member's protocols, which differ in their names, in or out.
 fn count(supported: &mut BTreeMap<Str, usize>, member: &Member, is_in: bool) {
-    for (place, (name, _)) in member.protocols.iter().enumerate() {
-        if member.protocols[..place]
-            .iter()
-            .any(|(earlier, _)| earlier == name)
-        {
-            continue;
-        }
-        let members = supported.entry(name.clone()).or_default();
+    for (name, _) in &member.protocols {
         if is_in {
-            *members += 1;
-        } else {
+            *supported.entry(name.clone()).or_default() += 1;
+        } else if let Some(members) = supported.get_mut(name) {
             *members -= 1;
+            if *members == 0 {
+                supported.remove(name);
+            }
         }
-    }
-    if !is_in {
-        supported.retain(|_, members| *members > 0);
     }
 }
 

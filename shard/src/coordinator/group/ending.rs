@@ -77,7 +77,7 @@ impl GroupCoordinator {
                 is_old
             });
             if left == 0 && classic.state == GroupState::Empty && classic.pending.is_empty() {
-                end_group(&mut turn, group, Then::Nothing);
+                end_group(&mut turn, group, Then::Ended);
             } else {
                 append(&mut turn, group, old, Then::Nothing);
             }

@@ -16,6 +16,9 @@ use crate::message::ReplyTo;
 /// Ids of one group that are given out and not taken up; beyond it the one that expires first is forgotten.
 const PENDING_MAX: usize = 10_000;
 
+/// Shortest time before a join phase that nobody attended begins again.
+const JOIN_AGAIN_MIN: Duration = Duration::from_secs(1);
+
 /// A JoinGroup and who waits for its answer.
 pub(super) struct Joining<'a> {
     pub to: ReplyTo,
@@ -51,7 +54,7 @@ impl ClassicGroup {
     pub(super) fn join(&mut self, turn: &mut Turn<'_>, joining: &Joining<'_>) {
         let request = joining.request;
         let outcome = if !self.has_room(&request.member_id, turn.settings.size_max) {
-            self.remove(&request.member_id);
+            self.drop_pending(turn, &request.member_id);
             Err(ErrorCode::GROUP_MAX_SIZE_REACHED)
         } else if !self.accepts(request) {
             Err(ErrorCode::INCONSISTENT_GROUP_PROTOCOL)
@@ -238,6 +241,7 @@ impl ClassicGroup {
         if self.state == GroupState::Stable && self.member(&new).is_some() {
             self.disarm(turn, &new);
             self.rename(&new, &before.id);
+            self.restore(&before.id, &before);
             self.renew_session(turn, &before.id);
         }
         turn.reply(to, refusal(error, &new));
@@ -333,8 +337,9 @@ impl ClassicGroup {
         self.initial_left = None;
         self.drop_absent(turn);
         if !self.elect_leader() && !self.is_empty() {
-            // Only instances, and none has joined: they keep their places until their sessions end.
-            let timeout = self.rebalance_timeout();
+            // Only instances, and none has joined: they keep their places until their sessions end. Their clients choose
+            // the timeout; without a floor none at all would be tried again for ever.
+            let timeout = self.rebalance_timeout().max(JOIN_AGAIN_MIN);
             self.set_join_deadline(turn, timeout);
             return;
         }

@@ -1,5 +1,6 @@
 //! A member of a classic group. About 400 bytes beside its protocols' metadata and its assignment.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -114,21 +115,17 @@ impl Member {
         } else {
             millis(request.rebalance_timeout_ms)
         };
-        self.protocols = request
-            .protocols
-            .iter()
+        self.protocols = distinct(&request.protocols)
             .map(|p| (p.name.detached(), Bytes::copy_from_slice(&p.metadata)))
             .collect();
     }
 
     /// Whether a JoinGroup says nothing new.
     pub(super) fn matches(&self, protocols: &[JoinGroupRequestProtocol]) -> bool {
-        self.protocols.len() == protocols.len()
-            && self
-                .protocols
-                .iter()
-                .zip(protocols)
-                .all(|((name, metadata), new)| *name == new.name && *metadata == new.metadata)
+        self.protocols
+            .iter()
+            .map(|(name, metadata)| (name, metadata))
+            .eq(distinct(protocols).map(|new| (&new.name, &new.metadata)))
     }
 
     /// The metadata for a protocol, empty if it has not that one.
@@ -144,6 +141,12 @@ impl Member {
     pub(super) fn is_waiting(&self) -> bool {
         self.join.is_some() || self.sync.is_some()
     }
+}
+
+/// Protocols by name, of equal ones the first, as Kafka reads the list.
+fn distinct(protocols: &[JoinGroupRequestProtocol]) -> impl Iterator<Item = &JoinGroupRequestProtocol> {
+    let mut seen = BTreeSet::new();
+    protocols.iter().filter(move |p| seen.insert(&p.name))
 }
 
 /// Milliseconds of the wire; negative ones count as none.

@@ -90,21 +90,6 @@ impl GroupCoordinator {
         }
     }
 
-    /// New settings; they hold from the next request on.
-    pub fn reconfigure(&mut self, settings: GroupSettings) {
-        self.settings = settings;
-    }
-
-    /// Groups by state.
-    #[must_use]
-    pub fn group_counts(&self) -> BTreeMap<GroupState, usize> {
-        let mut counts = BTreeMap::new();
-        for group in self.groups.values() {
-            *counts.entry(group.classic.state).or_default() += 1;
-        }
-        counts
-    }
-
     /// A record of the log, while loading. Records of other kinds are passed over.
     ///
     /// # Errors
@@ -217,10 +202,11 @@ impl GroupCoordinator {
         now: Instant,
         wall: WallMs,
     ) {
-        let Some(done) = self.effects.writes.pop_front_if(|w| w.id == write) else {
-            debug_assert!(false, "appends are done in their order");
-            return;
-        };
+        let done = self
+            .effects
+            .writes
+            .pop_front_if(|w| w.id == write)
+            .expect("appends are done in their order");
         let outcome = outcome.map_err(told_to_members);
         if outcome.is_ok() {
             for record in &done.records {
@@ -241,7 +227,7 @@ impl GroupCoordinator {
 
     /// What is due by `now`.
     pub fn handle_time(&mut self, now: Instant, wall: WallMs) {
-        while let Some(timer) = self.effects.timers.pop(now) {
+        for timer in self.effects.timers.take_due(now) {
             match timer {
                 Timer::Session { group, member } => {
                     self.with(&group, now, wall, |g, turn| g.session_timer_fired(turn, &member));
@@ -276,7 +262,7 @@ impl GroupCoordinator {
                 Then::OffsetsDeleted { to, .. } => replies.push((to, GroupReply::DeleteOffsets(Err(error)))),
                 Then::Deleted { to } => replies.push((to, deletion(&write.group, Err(error)))),
                 Then::Renamed(rename) => replies.push((rename.to, join::refusal(error, &rename.new))),
-                Then::Assigned { .. } | Then::Nothing => {}
+                Then::Assigned { .. } | Then::Ended | Then::Nothing => {}
             }
         }
         for member in self.groups.values().flat_map(|g| g.classic.members()) {
@@ -399,10 +385,9 @@ impl GroupCoordinator {
 
     fn written(&mut self, done: Write, outcome: Result<(), ErrorCode>, now: Instant, wall: WallMs) {
         let (groups, mut turn) = self.turn(now, wall);
-        let Some(group) = groups.get_mut(&done.group) else {
-            debug_assert!(false, "a group with appends under way stays");
-            return;
-        };
+        let group = groups
+            .get_mut(&done.group)
+            .expect("a group with appends under way stays");
         group.classic.open_writes -= 1;
         match done.then {
             Then::Committed { to, results } => {
@@ -421,7 +406,8 @@ impl GroupCoordinator {
                     .assigned(&mut turn, generation, done.records.first(), outcome);
             }
             Then::Renamed(rename) => group.classic.renamed(&mut turn, *rename, outcome),
-            Then::Nothing => group.is_ending = false,
+            Then::Ended => group.is_ending = false,
+            Then::Nothing => {}
         }
         self.drop_void(&done.group);
     }

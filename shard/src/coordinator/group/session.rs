@@ -12,6 +12,9 @@ use super::classic::{ClassicGroup, GroupState};
 use super::timers::Timer;
 use super::turn::Turn;
 
+/// Shortest time in which a member can be missed, whatever timeout it has chosen.
+const WORD_MIN: Duration = Duration::from_millis(100);
+
 /// The answer to a LeaveGroup none of whose members is one.
 pub(super) fn unknown_to_all(request: &LeaveGroupRequest) -> LeaveGroupResponse {
     let stranger = |identity: &MemberIdentity| MemberResponse {
@@ -125,7 +128,7 @@ impl ClassicGroup {
         let Some(member) = self.member_mut(id) else {
             return;
         };
-        member.session_end = turn.now.after(timeout);
+        member.session_end = turn.now.after(timeout.max(WORD_MIN));
         if member.session_end < member.timer {
             let timer = |member: Str| Timer::Session { group, member };
             turn.effects

@@ -39,11 +39,12 @@ impl Timers {
         self.0.first().map(|(at, _)| *at)
     }
 
-    /// The earliest timer at or before `now`.
-    pub(super) fn pop(&mut self, now: Instant) -> Option<Timer> {
-        if self.next()? > now {
-            return None;
+    /// Takes the timers at or before `now`. What they set in turn is due another time, also if it is now.
+    pub(super) fn take_due(&mut self, now: Instant) -> Vec<Timer> {
+        let mut due = Vec::new();
+        while self.next().is_some_and(|at| at <= now) {
+            due.extend(self.0.pop_first().map(|(_, timer)| timer));
         }
-        self.0.pop_first().map(|(_, timer)| timer)
+        due
     }
 }

@@ -29,6 +29,8 @@ pub(super) enum Then {
     },
     /// A DeleteGroups is answered.
     Deleted { to: ReplyTo },
+    /// A group that grew old is gone, or is one still.
+    Ended,
     /// Nobody waits: an empty generation, or old offsets. Lost, it is found again.
     Nothing,
 }

@@ -295,8 +295,7 @@ fn wait_for_descriptors() {
     });
 }
 
-type AsyncWork =
-    fn(DirectDisk, PathBuf) -> std::pin::Pin<Box<dyn Future<Output = Result<(), crate::disk::DiskError>>>>;
+type AsyncWork = fn(DirectDisk, PathBuf) -> std::pin::Pin<Box<dyn Future<Output = Result<(), DiskError>>>>;
 
 #[test]
 fn a_lack_of_descriptors_is_waited_out() {

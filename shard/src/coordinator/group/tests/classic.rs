@@ -496,6 +496,94 @@ fn a_new_id_that_cannot_be_written_gives_the_old_one_back() {
     f.finish_write(Err(ErrorCode::NOT_LEADER_OR_FOLLOWER));
     assert_eq!(f.joined(to).error_code, ErrorCode::NOT_COORDINATOR);
     assert_eq!(f.heartbeat(&ids[0], 1), ErrorCode::NONE);
+    let to = f.join_with("", |r| {
+        r.group_instance_id = Some("a".into());
+        r.protocols = vec![protocol("range", b"v2")];
+        r.rebalance_timeout_ms = 1_000;
+    });
+    f.finish_write(Err(ErrorCode::NOT_LEADER_OR_FOLLOWER));
+    assert_eq!(f.joined(to).error_code, ErrorCode::NOT_COORDINATOR);
+    let member = f.coordinator.groups["g"].classic.member(&ids[0]).unwrap();
+    assert_eq!(member.rebalance_timeout, 60 * SECOND);
+    assert_eq!(member.metadata_of("range"), "v1");
+}
+
+#[test]
+fn timeouts_of_nothing_do_not_keep_the_coordinator_busy() {
+    let mut f = Fixture::with(GroupSettings {
+        session_timeout_min: Duration::ZERO,
+        ..GroupSettings::default()
+    });
+    let joins: Vec<_> = ["a", "b"]
+        .map(|i| {
+            f.join_with("", |r| {
+                r.group_instance_id = Some(i.into());
+                r.rebalance_timeout_ms = 0;
+                r.session_timeout_ms = 0;
+            })
+        })
+        .into();
+    // Nobody heartbeats, nobody attends: each time something is due, time passes.
+    let mut last = f.now;
+    for _ in 0..50 {
+        let Some(next) = f.coordinator.next_deadline() else {
+            break;
+        };
+        f.advance(next);
+        f.advance(f.now);
+        assert!(
+            f.coordinator.next_deadline().is_none_or(|at| at > f.now),
+            "due again at once"
+        );
+        assert!(f.now > last);
+        last = f.now;
+    }
+    for to in joins {
+        f.take(to);
+    }
+}
+
+#[test]
+fn a_long_list_of_protocols_and_one_that_repeats_itself() {
+    let mut f = Fixture::new();
+    let names: Vec<JoinGroupRequestProtocol> = (0..50_000)
+        .map(|n| JoinGroupRequestProtocol {
+            name: Str::from(format!("p{}", n / 2)),
+            metadata: Bytes::from(format!("{n}")),
+        })
+        .collect();
+    let began = std::time::Instant::now();
+    let to = f.join_at(3, "", |r| r.protocols.clone_from(&names));
+    f.pass(3 * SECOND);
+    let answer = f.joined(to);
+    assert_eq!(answer.protocol_name.as_deref(), Some("p0"));
+    assert_eq!(answer.members[0].metadata, "0", "of equal names the first counts");
+    let to = f.join_at(3, &answer.member_id, |r| r.protocols.clone_from(&names));
+    assert_eq!(f.joined(to).generation_id, 1, "it says nothing new");
+    f.leave(&answer.member_id, None);
+    assert!(began.elapsed() < 5 * SECOND, "it takes no quadratic time");
+}
+
+#[test]
+fn who_is_refused_a_place_is_not_waited_for() {
+    let mut f = Fixture::with(GroupSettings {
+        size_max: 2,
+        ..GroupSettings::default()
+    });
+    let ids = f.stable(1);
+    let pending: Vec<Str> = (0..2)
+        .map(|_| {
+            let to = f.join("");
+            f.joined(to).member_id
+        })
+        .collect();
+    let second = f.join(&pending[0]);
+    let first = f.join(&ids[0]);
+    let refused = f.join(&pending[1]);
+    assert_eq!(f.joined(refused).error_code, ErrorCode::GROUP_MAX_SIZE_REACHED);
+    for to in [first, second] {
+        assert_eq!(f.joined(to).members.len(), if to == first { 2 } else { 0 });
+    }
 }
 
 #[test]

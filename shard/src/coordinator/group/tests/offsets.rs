@@ -255,6 +255,31 @@ fn groups_are_deleted_when_they_are_empty() {
 }
 
 #[test]
+fn nobody_joins_a_group_whose_end_is_being_written_behind_other_records() {
+    let mut f = Fixture::new();
+    let ids = f.stable(1);
+    committed(
+        &mut f,
+        OffsetCommit {
+            generation: 1,
+            member: ids[0].clone(),
+            ..commit_of(1)
+        },
+    );
+    // The empty generation is on its way, then the end of the group.
+    f.leave(&ids[0], None);
+    let deletion = f.send(GroupRequest::Delete("g".into()));
+    f.finish_write(Ok(()));
+    let joining = f.join_at(3, "", |_| {});
+    assert_eq!(f.joined(joining).error_code, ErrorCode::COORDINATOR_NOT_AVAILABLE);
+    f.finish_writes();
+    assert!(f.take(deletion).is_some());
+    let joining = f.join_at(3, "", |_| {});
+    f.pass(Duration::from_secs(3));
+    assert_eq!(f.joined(joining).generation_id, 1);
+}
+
+#[test]
 fn a_deletion_that_cannot_be_written_leaves_the_group() {
     let mut f = Fixture::new();
     committed(&mut f, commit_of(1));
