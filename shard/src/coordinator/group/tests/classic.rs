@@ -508,39 +508,55 @@ fn a_new_id_that_cannot_be_written_gives_the_old_one_back() {
     assert_eq!(member.metadata_of("range"), "v1");
 }
 
+/// What is due now is done once: nothing is due at once again.
+fn is_quiet_after_each_deadline(f: &mut Fixture) {
+    for _ in 0..50 {
+        let Some(next) = f.coordinator.next_deadline() else {
+            return;
+        };
+        f.advance(next);
+        let again = f.coordinator.next_deadline();
+        assert!(again.is_none_or(|at| at > f.now), "due again at once");
+    }
+}
+
 #[test]
-fn timeouts_of_nothing_do_not_keep_the_coordinator_busy() {
+fn a_rebalance_timeout_of_nothing_does_not_keep_the_coordinator_busy() {
+    let mut f = Fixture::new();
+    let ids = instances(&mut f);
+    let to = f.join_with("", |r| {
+        r.group_instance_id = Some("a".into());
+        r.rebalance_timeout_ms = 0;
+    });
+    f.finish_writes();
+    assert_eq!(f.joined(to).generation_id, 1);
+    // Of the two instances one leaves and the other does not join again: nobody can lead.
+    assert_eq!(f.leave(&ids[1], Some("b")), ErrorCode::NONE);
+    is_quiet_after_each_deadline(&mut f);
+    f.finish_writes();
+    assert_eq!(f.state(), "Empty", "its session ends all the same");
+}
+
+#[test]
+fn a_session_timeout_of_nothing_does_not_keep_the_coordinator_busy() {
     let mut f = Fixture::with(GroupSettings {
         session_timeout_min: Duration::ZERO,
         ..GroupSettings::default()
     });
-    let joins: Vec<_> = ["a", "b"]
-        .map(|i| {
-            f.join_with("", |r| {
-                r.group_instance_id = Some(i.into());
-                r.rebalance_timeout_ms = 0;
-                r.session_timeout_ms = 0;
-            })
-        })
-        .into();
-    // Nobody heartbeats, nobody attends: each time something is due, time passes.
-    let mut last = f.now;
-    for _ in 0..50 {
-        let Some(next) = f.coordinator.next_deadline() else {
-            break;
-        };
+    let hasty = |r: &mut JoinGroupRequest| r.session_timeout_ms = 0;
+    let joins: Vec<_> = (0..2).map(|_| f.join_at(3, "", hasty)).collect();
+    while f.answers.is_empty() {
+        let next = f.coordinator.next_deadline().expect("the join phase ends");
         f.advance(next);
-        f.advance(f.now);
-        assert!(
-            f.coordinator.next_deadline().is_none_or(|at| at > f.now),
-            "due again at once"
-        );
-        assert!(f.now > last);
-        last = f.now;
     }
-    for to in joins {
-        f.take(to);
-    }
+    let ids: Vec<Str> = joins.into_iter().map(|to| f.joined(to).member_id).collect();
+    // Both wait for the log, which is slow: their silence is ours.
+    let leader = f.sync(&ids[0], 1, &ids);
+    let follower = f.sync(&ids[1], 1, &[]);
+    is_quiet_after_each_deadline(&mut f);
+    assert!(f.take(leader).is_none() && f.take(follower).is_none());
+    f.finish_writes();
+    assert_eq!(f.synced(follower).assignment, *ids[1].as_bytes());
 }
 
 #[test]
