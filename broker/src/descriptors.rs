@@ -46,7 +46,8 @@ pub fn needed(shards: u64) -> u64 {
 
 impl Descriptors {
     /// Divides `limit`, which is at least [`needed`]. Of what is more than that, a sixteenth is for the admin address as far as
-    /// that wants it; half of the rest is for segment files, half for connections.
+    /// that wants it; a quarter of the rest is for segment files, which can be closed and opened again, and the most for
+    /// connections, which cannot.
     #[must_use]
     pub fn divide(limit: u64, shards: u64) -> Self {
         let shards = shards.max(1);
@@ -54,7 +55,7 @@ impl Descriptors {
         let spare = limit.saturating_sub(needed(shards));
         let admin = (admin_min + spare / 16).min(admin_max);
         let spare = spare - (admin - admin_min);
-        let segment_files = (SEGMENT_FILES_MIN + spare / 2 / shards).min(SEGMENT_FILES_MAX);
+        let segment_files = (SEGMENT_FILES_MIN + spare / 4 / shards).min(SEGMENT_FILES_MAX);
         let connections = CONNECTIONS_MIN + spare - shards * (segment_files - SEGMENT_FILES_MIN);
         let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
         Self {
@@ -110,8 +111,10 @@ mod tests {
     fn common_limits() {
         assert!(needed(8) <= 1024, "8 shards work with the 1024 of a login shell");
         let parts = Descriptors::divide(1000, 2);
-        assert_eq!((parts.segment_files, parts.connections), (214, 396));
+        assert_eq!((parts.segment_files, parts.connections), (123, 578));
         assert_eq!(parts.admin_connections, 56);
+        let parts = Descriptors::divide(20_000, 2);
+        assert!(parts.connections > 10_000, "{parts:?}");
         let parts = Descriptors::divide(u64::MAX, 1);
         assert_eq!(parts.segment_files as u64, SEGMENT_FILES_MAX);
         assert!(parts.connections > 1 << 32);

@@ -143,7 +143,7 @@ async fn read_requests<E: Env, R: ByteReader>(
 ) -> CloseReason {
     let mut intake = Intake::new();
     let frame_bytes_max = broker.settings.request_bytes_max;
-    let mut progress = FrameProgress::new(broker.env.now());
+    let mut progress = FrameProgress::new(broker.env.now(), broker.settings.idle_max);
     loop {
         loop {
             match intake.take_frame(frame_bytes_max) {

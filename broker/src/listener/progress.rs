@@ -28,7 +28,7 @@ pub(super) enum Verdict {
     GoOn,
     /// It holds memory that others wait for, and sends next to nothing.
     Stalled,
-    /// The frame takes too long.
+    /// The frame takes too long, or nothing more of it comes.
     Late,
 }
 
@@ -36,16 +36,23 @@ pub(super) enum Verdict {
 /// [`look`](Self::look), after each read or look interval.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FrameProgress {
+    /// Silence for so long ends the connection, in a frame as between two.
+    idle_max: Duration,
     frame_began: Instant,
+    moved: Instant,
+    moved_bytes: usize,
     stretch_began: Instant,
     stretch_bytes: usize,
 }
 
 impl FrameProgress {
     /// No frame has begun.
-    pub(super) fn new(now: Instant) -> Self {
+    pub(super) fn new(now: Instant, idle_max: Duration) -> Self {
         Self {
+            idle_max,
             frame_began: now,
+            moved: now,
+            moved_bytes: 0,
             stretch_began: now,
             stretch_bytes: 0,
         }
@@ -53,12 +60,13 @@ impl FrameProgress {
 
     /// A frame begins: nothing of it has arrived, or what came along with the one before.
     pub(super) fn began(&mut self, now: Instant) {
-        *self = Self::new(now);
+        *self = Self::new(now, self.idle_max);
     }
 
     /// It was we who did not read: the time does not count against the peer.
     pub(super) fn resumed(&mut self, now: Instant) {
         self.stretch_began = now;
+        self.moved = now;
     }
 
     /// When the frame has to be complete, with `bytes` of it here.
@@ -69,7 +77,10 @@ impl FrameProgress {
 
     /// `bytes` of the frame are here.
     pub(super) fn look(&mut self, now: Instant, bytes: usize, is_memory_short: bool) -> Verdict {
-        if now >= self.deadline(bytes) {
+        if bytes > self.moved_bytes {
+            (self.moved, self.moved_bytes) = (now, bytes);
+        }
+        if now >= self.deadline(bytes) || now.since(self.moved) >= self.idle_max {
             return Verdict::Late;
         }
         if bytes >= self.stretch_bytes + STRETCH_BYTES_MIN {
@@ -92,7 +103,7 @@ mod tests {
     }
 
     fn begun() -> FrameProgress {
-        FrameProgress::new(Instant::default())
+        FrameProgress::new(Instant::default(), Duration::from_secs(600))
     }
 
     #[test]
@@ -101,6 +112,15 @@ mod tests {
         assert_eq!(progress.look(at(&begun(), 30), 14, false), Verdict::GoOn);
         assert_eq!(progress.look(at(&begun(), 30), 14, true), Verdict::Stalled);
         assert_eq!(progress.look(at(&begun(), 60), 14, false), Verdict::Late);
+    }
+
+    #[test]
+    fn silence_in_a_frame_is_idleness() {
+        let mut progress = FrameProgress::new(Instant::default(), Duration::from_secs(2));
+        assert_eq!(progress.look(at(&begun(), 1), 14, false), Verdict::GoOn);
+        assert_eq!(progress.look(at(&begun(), 2), 15, false), Verdict::GoOn);
+        assert_eq!(progress.look(at(&begun(), 3), 15, false), Verdict::GoOn);
+        assert_eq!(progress.look(at(&begun(), 4), 15, false), Verdict::Late);
     }
 
     #[test]
