@@ -78,9 +78,6 @@ fn a_partition_directory_written_by_kafka_is_opened_and_read() {
     std::fs::create_dir(dir.path().join("fx-0")).expect("a partition directory");
     for entry in std::fs::read_dir(from).expect("the fixture") {
         let entry = entry.expect("an entry");
-        if entry.file_name() == "partition.metadata" {
-            continue; // it names the topic's id in the cluster it comes from
-        }
         std::fs::copy(entry.path(), dir.path().join("fx-0").join(entry.file_name())).expect("copied");
     }
     std::fs::write(dir.path().join(".kafka_cleanshutdown"), "").expect("Kafka's mark of a stop in order");
