@@ -12,6 +12,7 @@ use crate::notify::join_all;
 use crate::segment::file::SegmentFile;
 use crate::store::Store;
 use crate::sync_schedule::SyncBounds;
+use crate::write_behind::FlushTo;
 
 /// Up to so many files are synced one by one, more by one sync of the file system.
 const FILES_MAX: usize = 4;
@@ -58,14 +59,15 @@ impl<D: Disk> Store<D> {
     }
 
     /// Waits for the writes of the log that are under way, and marks its last block. Returns the file they went to.
+    ///
+    /// What came by the journal meanwhile is written first: a marked block is written again only after a commit that carries
+    /// its bytes, and if none came, the journal files with those records could never be used again.
     async fn rest(&self, log: &Rc<Log<D>>) -> Result<Option<Rc<SegmentFile<D>>>, StorageError> {
-        self.moved
-            .until(|| {
-                let is_still = !log.flushing.get() && log.state.borrow().cursor.is_still();
-                (is_still || self.is_offline()).then_some(())
-            })
-            .await;
-        self.check_online()?;
+        self.still(log).await?;
+        if log.state.borrow().has_journaled() {
+            self.flush_log(log, FlushTo::End).await?;
+            self.still(log).await?;
+        }
         // Without an await from here on: what is written next is a matter of the next sync.
         self.unsynced.borrow_mut().covered(log.log_ref.slot);
         let (base, exists) = {
@@ -83,6 +85,17 @@ impl<D: Disk> Store<D> {
             Err(error) if error.is_not_found() => Ok(None), // the log was deleted meanwhile
             Err(error) => Err(self.fail(error)),
         }
+    }
+
+    /// Ends when no write of the log is under way.
+    async fn still(&self, log: &Rc<Log<D>>) -> Result<(), StorageError> {
+        self.moved
+            .until(|| {
+                let is_still = !log.flushing.get() && log.state.borrow().cursor.is_still();
+                (is_still || self.is_offline()).then_some(())
+            })
+            .await;
+        self.check_online()
     }
 
     async fn sync_files(&self, files: Vec<Rc<SegmentFile<D>>>) -> Result<(), StorageError> {
@@ -113,9 +126,18 @@ impl<D: Disk> Store<D> {
 }
 
 impl<D: Disk> LogState<D> {
-    /// The last block on disk is about to be covered by a sync: before it is written again, its bytes go into the journal.
+    /// Whether a commit has taken records that no write to the segment carries yet: they are in the journal, or will be.
+    fn has_journaled(&self) -> bool {
+        let issued_to = self.cursor.issued + self.cursor.residue.len() as u32;
+        self.tail
+            .planned_end()
+            .is_some_and(|end| end > (self.cursor.segment, issued_to))
+    }
+
+    /// The last block on disk is about to be covered by a sync: before it is written again, its bytes go into the journal. What
+    /// is in the journal and not in the block yet was put there with them, or is written with the next flush at the latest.
     pub(crate) fn protect_last_block(&mut self) {
-        if !self.cursor.residue.is_empty() && self.cursor.partial == Partial::No {
+        if !self.cursor.residue.is_empty() && self.cursor.partial == Partial::No && !self.has_journaled() {
             self.cursor.partial = Partial::OnDisk;
         }
     }

@@ -332,3 +332,59 @@ fn many_logs_are_synced_by_one_sync_of_the_file_system() {
         assert_eq!((count(DiskOp::Sync), count(DiskOp::SyncFilesystem)), (0, 1));
     });
 }
+
+/// A log rests for its sync while its records go on coming by the journal. Files of a small journal are used again only when
+/// those records are in the segment, also if no more of them come.
+#[test]
+fn records_that_come_during_a_sync_do_not_hold_up_a_small_journal() {
+    for seed in 0..60 {
+        let executor = SimExecutor::new(seed);
+        let handle = executor.handle();
+        let disk = SimDisk::new(&handle, SimDiskConfig::seeded(seed));
+        let goes_on = executor.block_on(async {
+            disk.create_dir(dir()).await.expect("create");
+            let options = StoreOptions {
+                journal: JournalOptions {
+                    file_bytes: 20 << 10,
+                    files_max: 2,
+                },
+                ..options()
+            };
+            let store = Store::open(disk.clone(), dir(), 0, options).await.expect("store");
+            let classes = [Durability::Interval, Durability::Written, Durability::Fsync];
+            let mut logs = Vec::new();
+            for number in 0..6 {
+                let config = LogConfig {
+                    flush_ms: 7,
+                    ..config(classes[number as usize % 3])
+                };
+                let name = format!("t{number}");
+                let log = store.open_log(log_id(number), &name, config, NOW_MS).await;
+                logs.push(log.expect("log"));
+            }
+            drive(&handle, &store, 1 + seed as usize % 2);
+            let mut rng = SimRng::new(seed, "appends");
+            let work = async {
+                for round in 0..600u32 {
+                    let log = logs[rng.between(0, 5) as usize];
+                    let bytes = batch(1, rng.between(80, 900) as usize, NOW_MS, PLAIN, round as u8);
+                    let end = append(&store, log, bytes, NOW_MS).last_offset.plus(1);
+                    if rng.chance(300_000) {
+                        store.durable_to(log, end).await.expect("durable");
+                    }
+                }
+                for log in logs {
+                    let end = store.offsets(log).expect("open").log_end;
+                    store.durable_to(log, end).await.expect("durable");
+                }
+                true
+            };
+            let limit = async {
+                handle.sleep(Duration::from_secs(60)).await;
+                false
+            };
+            or(work, limit).await
+        });
+        assert!(goes_on, "seed {seed}: the commits stand still");
+    }
+}

@@ -79,6 +79,12 @@ impl Tail {
         last_planned.is_some_and(|batch| batch.last >= durable_end)
     }
 
+    /// Segment and position behind the last batch that a commit has taken and that is still here.
+    pub(crate) fn planned_end(&self) -> Option<(Offset, u32)> {
+        let last = self.batches.get(self.planned.checked_sub(1)?)?;
+        Some((last.segment, last.end()))
+    }
+
     /// The first staged batch.
     pub(crate) fn first_staged(&self) -> Option<&TailBatch> {
         self.batches.get(self.planned)
