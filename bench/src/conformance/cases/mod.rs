@@ -9,6 +9,7 @@ mod groups;
 mod idempotence;
 mod metadata;
 mod offsets;
+mod order;
 mod produce;
 mod sessions;
 mod stored;
@@ -36,6 +37,7 @@ pub fn cases() -> Vec<Case> {
         configs::CASES,
         groups::CASES,
         group_offsets::CASES,
+        order::CASES,
     ]
     .concat()
 }
