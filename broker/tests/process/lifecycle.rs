@@ -122,12 +122,10 @@ fn ready_says_why_not_while_the_broker_recovers_and_then_that_it_is() {
         "{body}"
     );
     assert!(body["reason"].is_null(), "{body}");
-    assert!(
-        body["recovery"]["journal_bytes"]
-            .as_u64()
-            .is_some_and(|b| b > 1 << 20),
-        "{body}"
-    );
+    // How much is left to replay is a matter of how far writing behind had come.
+    let replayed = &body["recovery"]["journal_bytes"];
+    assert!(replayed.as_u64().is_some_and(|bytes| bytes > 0), "{body}");
+    assert_eq!(body["recovery"]["journal_bytes_done"], *replayed, "{body}");
     let broker = starting.ready();
     assert_eq!(log_end(&mut Client::connect(broker.address), "recovered"), 4000);
 }
