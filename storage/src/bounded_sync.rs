@@ -58,16 +58,9 @@ impl<D: Disk> Store<D> {
         self.syncs_moved.next().await;
     }
 
-    /// Waits for the writes of the log that are under way, and marks its last block. Returns the file they went to.
-    ///
-    /// What came by the journal meanwhile is written first: a marked block is written again only after a commit that carries
-    /// its bytes, and if none came, the journal files with those records could never be used again.
+    /// Brings the log to rest and marks its last block. Returns the file its writes went to.
     async fn rest(&self, log: &Rc<Log<D>>) -> Result<Option<Rc<SegmentFile<D>>>, StorageError> {
-        self.still(log).await?;
-        if log.state.borrow().has_journaled() {
-            self.flush_log(log, FlushTo::End).await?;
-            self.still(log).await?;
-        }
+        self.come_to_rest(log).await?;
         // Without an await from here on: what is written next is a matter of the next sync.
         self.unsynced.borrow_mut().covered(log.log_ref.slot);
         let (base, exists) = {
@@ -87,7 +80,19 @@ impl<D: Disk> Store<D> {
         }
     }
 
-    /// Ends when no write of the log is under way.
+    /// Waits for the writes of the log that are under way, so that its last block can be marked before a sync.
+    ///
+    /// What came by the journal meanwhile is written first: a marked block is written again only after a commit that carries
+    /// its bytes, and if none came, the journal files with those records could never be used again.
+    pub(crate) async fn come_to_rest(&self, log: &Rc<Log<D>>) -> Result<(), StorageError> {
+        self.still(log).await?;
+        if log.state.borrow().has_journaled() {
+            self.flush_log(log, FlushTo::End).await?;
+            self.still(log).await?;
+        }
+        Ok(())
+    }
+
     async fn still(&self, log: &Rc<Log<D>>) -> Result<(), StorageError> {
         self.moved
             .until(|| {
@@ -128,10 +133,9 @@ impl<D: Disk> Store<D> {
 impl<D: Disk> LogState<D> {
     /// Whether a commit has taken records that no write to the segment carries yet: they are in the journal, or will be.
     fn has_journaled(&self) -> bool {
-        let issued_to = self.cursor.issued + self.cursor.residue.len() as u32;
         self.tail
             .planned_end()
-            .is_some_and(|end| end > (self.cursor.segment, issued_to))
+            .is_some_and(|end| end > (self.cursor.segment, self.cursor.issued_to()))
     }
 
     /// The last block on disk is about to be covered by a sync: before it is written again, its bytes go into the journal. What

@@ -94,20 +94,23 @@ impl<D: Disk> Store<D> {
                 return Ok(());
             }
         }
-        // Nothing is planned meanwhile, and what was planned has been written.
+        // Nothing is planned meanwhile, and what was planned is written first.
         self.plan_lock().await;
-        self.moved
-            .until(|| (log.state.borrow().cursor.is_still() || self.is_offline()).then_some(()))
-            .await;
-        let synced = self.disk.sync_filesystem(&self.dir).await;
-        if synced.is_ok() {
-            let mut state = log.state.borrow_mut();
-            state.is_unsynced = false;
-            state.protect_last_block();
-            self.unsynced.borrow_mut().covered(log.log_ref.slot);
-        }
+        let settled = self.sync_at_rest(log).await;
         self.plan_unlock();
-        synced.map_err(|error| self.fail(error))
+        settled
+    }
+
+    /// Syncs what the log wrote; nothing of it is planned meanwhile.
+    async fn sync_at_rest(&self, log: &Rc<Log<D>>) -> Result<(), StorageError> {
+        self.come_to_rest(log).await?;
+        let synced = self.disk.sync_filesystem(&self.dir).await;
+        synced.map_err(|error| self.fail(error))?;
+        let mut state = log.state.borrow_mut();
+        state.is_unsynced = false;
+        state.protect_last_block();
+        self.unsynced.borrow_mut().covered(log.log_ref.slot);
+        Ok(())
     }
 
     /// Makes sure a prepared journal file is in reserve: creates one, or recycles the oldest. The plan lock is held.

@@ -315,7 +315,7 @@ impl<D: Disk> LogState<D> {
             _ => 0,
         };
         let complete = rolled && durable == size;
-        let issued_to = self.cursor.issued + self.cursor.residue.len() as u32;
+        let issued_to = self.cursor.issued_to();
         // The written position is unaligned only behind a partly filled block, and then the residue reaches it.
         let pending =
             durable > self.cursor.issued && (durable > issued_to || self.cursor.partial == Partial::No);

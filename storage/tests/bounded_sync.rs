@@ -388,3 +388,30 @@ fn records_that_come_during_a_sync_do_not_hold_up_a_small_journal() {
         assert!(goes_on, "seed {seed}: the commits stand still");
     }
 }
+
+/// An interval log that is written to without a pause is synced within its interval all the same: its records are in each
+/// commit, and none of them may be what a sync waits for.
+#[test]
+fn a_log_that_never_pauses_is_synced_within_its_interval() {
+    for seed in 0..20 {
+        let executor = SimExecutor::new(seed);
+        let handle = executor.handle();
+        let disk = SimDisk::new(&handle, steady(seed));
+        let syncs = executor.block_on(async {
+            let store = start(&disk).await;
+            let config = config(Durability::Interval);
+            let log = store.open_log(log_id(0), "t", config, NOW_MS).await.expect("log");
+            drive(&handle, &store, 1 + seed as usize % 2);
+            let mut rng = SimRng::new(seed, "appends");
+            let end = handle.now() + Duration::from_secs(2);
+            while handle.now() < end {
+                let bytes = batch(1, rng.between(80, 900) as usize, NOW_MS, PLAIN, 7);
+                append(&store, log, bytes, NOW_MS);
+                handle.sleep(Duration::from_micros(rng.between(1, 100))).await;
+            }
+            store.stats().forced_syncs
+        });
+        let due = 2000 / (INTERVAL_MS + SYNC_MS_MAX);
+        assert!(syncs >= due, "seed {seed}: {syncs} syncs, {due} were due");
+    }
+}

@@ -100,6 +100,12 @@ impl WriteCursor {
         self.written
     }
 
+    /// Up to where the bytes of the current segment are in writes that were issued: behind a partly filled block, if it ends
+    /// with one.
+    pub(crate) fn issued_to(&self) -> u32 {
+        self.issued + self.residue.len() as u32
+    }
+
     /// No write is in flight.
     pub(crate) fn is_still(&self) -> bool {
         self.flights.is_empty()

@@ -175,7 +175,7 @@ impl<D: Disk> LogState<D> {
 
     /// Bytes `[from, to)` of a segment, from the residue of the cursor's block and the tail.
     pub(crate) fn gather(&self, segment: Offset, from: u32, to: u32, mut piece: impl FnMut(&[u8])) {
-        let residue_end = self.cursor.issued + self.cursor.residue.len() as u32;
+        let residue_end = self.cursor.issued_to();
         let mut at = from;
         if segment == self.cursor.segment && from < residue_end {
             assert!(from >= self.cursor.issued, "bytes below the cursor are on disk");
