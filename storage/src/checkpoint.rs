@@ -19,7 +19,6 @@ use crate::commit::buffers::Chunks;
 use crate::disk::{Disk, DiskError, DiskFile, OpenMode, read_long};
 use crate::error::{Damage, StorageError};
 use crate::layout::TEMPORARY_SUFFIX;
-use crate::types::Offset;
 
 /// The largest checkpoint file that is read, bytes: ten offsets files of 50,000 partitions with the longest names.
 pub const CHECKPOINT_BYTES_MAX: usize = 128 << 20;
@@ -97,18 +96,13 @@ impl From<CheckpointError> for StorageError {
         match error {
             CheckpointError::Disk(error) => error.into(),
             CheckpointError::Version { path, found, known } => Self::Version { path, found, known },
-            CheckpointError::Malformed { path, line, reason } => Damage {
-                path,
-                position: 0,
-                first_offset: Offset::NONE,
-                end_offset: Offset::NONE,
-                expected: "a whole checkpoint".into(),
-                found: match line {
+            CheckpointError::Malformed { path, line, reason } => {
+                let found = match line {
                     Some(line) => format!("line {line}: {reason}"),
                     None => reason,
-                },
+                };
+                Damage::of_file(path, 0, "a whole checkpoint", found).into()
             }
-            .into(),
         }
     }
 }

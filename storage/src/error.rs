@@ -65,6 +65,23 @@ pub struct Damage {
 }
 
 impl Damage {
+    /// Damage of which it is not known which offsets it concerns.
+    pub(crate) fn of_file(
+        path: impl Into<PathBuf>,
+        position: u64,
+        expected: impl Into<String>,
+        found: impl Into<String>,
+    ) -> Self {
+        Self {
+            path: path.into(),
+            position,
+            first_offset: Offset::NONE,
+            end_offset: Offset::NONE,
+            expected: expected.into(),
+            found: found.into(),
+        }
+    }
+
     /// The offsets concerned, in parentheses, where they are known.
     fn offsets(&self) -> String {
         match (self.first_offset, self.end_offset) {

@@ -14,6 +14,7 @@ use crate::disk::IO_BYTES_MAX;
 use crate::disk::sim::{DiskOp, SimDisk, SimDiskConfig, SimFault};
 use crate::layout::PartitionName;
 use crate::sim_executor::SimExecutor;
+use crate::types::Offset;
 use crate::types::TopicId;
 
 #[derive(Archive, Serialize, Deserialize, Debug, Clone, PartialEq)]

@@ -247,13 +247,5 @@ fn first_record(batch: &[u8], wanted: impl Fn(&TimedOffset) -> bool) -> Result<O
 }
 
 fn unreadable(found: &str) -> StorageError {
-    Damage {
-        path: std::path::PathBuf::new(),
-        position: 0,
-        first_offset: Offset::NONE,
-        end_offset: Offset::NONE,
-        expected: "the records of a stored batch".to_owned(),
-        found: found.to_owned(),
-    }
-    .into()
+    Damage::of_file("", 0, "the records of a stored batch", found).into()
 }

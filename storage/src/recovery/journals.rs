@@ -415,28 +415,14 @@ impl<F: DiskFile> Window<F> {
 }
 
 fn broken_chain(files: &[OldFile], broken: &Break) -> StorageError {
-    Damage {
-        path: files[broken.file].path.clone(),
-        position: broken.position,
-        first_offset: Offset::NONE,
-        end_offset: Offset::NONE,
-        expected: format!(
-            "commit {} (commits up to {} were durable)",
-            broken.expected_sequence, broken.durable_sequence
-        ),
-        found: format!("{:?}", broken.reason),
-    }
-    .into()
+    let expected = format!(
+        "commit {} (commits up to {} were durable)",
+        broken.expected_sequence, broken.durable_sequence
+    );
+    let found = format!("{:?}", broken.reason);
+    Damage::of_file(&files[broken.file].path, broken.position, expected, found).into()
 }
 
 fn damaged(path: &Path, position: u64, found: String) -> StorageError {
-    Damage {
-        path: path.to_owned(),
-        position,
-        first_offset: Offset::NONE,
-        end_offset: Offset::NONE,
-        expected: "the commit that was there a moment ago".to_owned(),
-        found,
-    }
-    .into()
+    Damage::of_file(path, position, "the commit that was there a moment ago", found).into()
 }

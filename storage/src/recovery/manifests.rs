@@ -12,7 +12,6 @@ use crate::error::{Damage, StorageError};
 use crate::journal::frame::{Invalid, run_of};
 use crate::journal::manifest::{Manifest, file_name, manifest_path, parse_file_name, parse_manifest_name};
 use crate::layout::{checkpoint_dir, journal_dir};
-use crate::types::Offset;
 
 /// The manifests of a log directory.
 #[derive(Default)]
@@ -64,7 +63,7 @@ impl Manifests {
         for (shard, manifest) in &self.current {
             if manifest.files == 0 && !covered_sequences.contains_key(shard) {
                 let expected = format!("the checkpoint of run {}, which ended in order", manifest.run);
-                return Err(lost(shard_path(dir, *shard), 0, expected, "no file".to_owned()));
+                return Err(Damage::of_file(shard_path(dir, *shard), 0, expected, "no file").into());
             }
             let journal = journals.iter().find(|journal| journal.shard == Some(*shard));
             let files = journal.map_or(&[][..], |journal| &journal.files);
@@ -100,7 +99,7 @@ fn check_named(
     file: Option<&OldFile>,
 ) -> Result<(), StorageError> {
     let Manifest { run, file_bytes, .. } = *manifest;
-    let report = |position, expected, found| Err(lost(path.to_owned(), position, expected, found));
+    let report = |position, expected, found| Err(Damage::of_file(path, position, expected, found).into());
     let Some(file) = file else {
         let expected = format!("a journal file of run {run}, which did not end in order");
         return report(0, expected, "no file".to_owned());
@@ -150,25 +149,8 @@ fn check_unnamed(
         Some(place) => {
             let name = file.path.file_name().unwrap_or_default().to_string_lossy();
             let expected = format!("a list with {name}, which holds commit {}", place.header.sequence);
-            Err(lost(
-                manifest_path(dir, shard),
-                0,
-                expected,
-                "no such list".to_owned(),
-            ))
+            Err(Damage::of_file(manifest_path(dir, shard), 0, expected, "no such list").into())
         }
         None => Ok(()),
     }
-}
-
-fn lost(path: PathBuf, position: u64, expected: String, found: String) -> StorageError {
-    Damage {
-        path,
-        position,
-        first_offset: Offset::NONE,
-        end_offset: Offset::NONE,
-        expected,
-        found,
-    }
-    .into()
 }

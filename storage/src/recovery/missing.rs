@@ -32,15 +32,7 @@ pub(super) async fn check_unknown_directory<D: Disk>(disk: &D, dir: &Path) -> Re
         "a checkpoint, since {} is there and no {CLEAN_SHUTDOWN_FILE} says that it is complete",
         log.name
     );
-    Err(Damage {
-        path: directory_path(dir),
-        position: 0,
-        first_offset: Offset::NONE,
-        end_offset: Offset::NONE,
-        expected,
-        found: "no file".to_owned(),
-    }
-    .into())
+    Err(Damage::of_file(directory_path(dir), 0, expected, "no file").into())
 }
 
 /// The directory `dir` is missing.

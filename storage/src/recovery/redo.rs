@@ -547,15 +547,7 @@ async fn open_or_create<D: Disk>(disk: &D, path: &Path) -> Result<D::File, Stora
 }
 
 fn damage(path: &Path, position: u64, found: String) -> StorageError {
-    Damage {
-        path: path.to_owned(),
-        position,
-        first_offset: Offset::NONE,
-        end_offset: Offset::NONE,
-        expected: "what the journal's rules demand".to_owned(),
-        found,
-    }
-    .into()
+    Damage::of_file(path, position, "what the journal's rules demand", found).into()
 }
 
 #[cfg(test)]
