@@ -3,12 +3,19 @@
 //! commit figures. Usage: `append_path DIR LOGS BATCH_BYTES WINDOW SECONDS [COMMITTERS] [fsync|written]`.
 #![allow(clippy::print_stdout)] // the figures are the output
 
+#[path = "arguments/mod.rs"]
+mod arguments;
+#[path = "../tests/common/mod.rs"]
+mod common;
+
 use std::cell::{Cell, RefCell};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use arguments::number;
 use bytes::Bytes;
+use common::{PLAIN, batch};
 use glommio::{LocalExecutorBuilder, Placement};
 use storage::disk::direct::DirectDisk;
 use storage::log::LogRef;
@@ -45,20 +52,14 @@ struct Load {
 }
 
 fn main() {
-    let args: Vec<String> = std::env::args().collect();
-    let number = |index: usize, default: u64| {
-        args.get(index)
-            .and_then(|text| text.parse().ok())
-            .unwrap_or(default)
-    };
     let options = Options {
-        dir: PathBuf::from(args.get(1).map_or("/tmp/penstock-append-path", String::as_str)),
-        logs: number(2, 16) as usize,
-        batch_bytes: number(3, 64 << 10) as usize,
-        window: number(4, 4) as i64,
+        dir: number(1, PathBuf::from("/tmp/penstock-append-path")),
+        logs: number(2, 16),
+        batch_bytes: number(3, 64 << 10),
+        window: number(4, 4),
         seconds: number(5, 5),
-        committers: number(6, 2) as usize,
-        durability: match args.get(7).map(String::as_str) {
+        committers: number(6, 2),
+        durability: match std::env::args().nth(7).as_deref() {
             Some("written") => Durability::Written,
             _ => Durability::Fsync,
         },
@@ -107,7 +108,7 @@ async fn run(options: Options) {
         .collect();
     let load = Rc::new(Load {
         store: Rc::clone(&store),
-        batch: batch(options.batch_bytes),
+        batch: batch(1, options.batch_bytes, 0, PLAIN, 0x5a),
         window: options.window,
         appended: RefCell::new(ends),
         sent_at: RefCell::new(vec![std::collections::VecDeque::new(); logs.len()]),
@@ -205,21 +206,6 @@ impl Load {
             at(1.0),
         );
     }
-}
-
-/// A batch of one record's worth of bytes; the store looks at the header only.
-fn batch(size: usize) -> Bytes {
-    let mut out = vec![0x5a; size];
-    out[0..8].fill(0);
-    out[8..12].copy_from_slice(&(size as i32 - 12).to_be_bytes());
-    out[16] = 2;
-    out[21..27].fill(0);
-    out[27..43].fill(0);
-    out[43..57].fill(0xff);
-    out[57..61].copy_from_slice(&1i32.to_be_bytes());
-    let crc = crc32c::crc32c(&out[21..]);
-    out[17..21].copy_from_slice(&crc.to_be_bytes());
-    Bytes::from(out)
 }
 
 #[allow(unsafe_code)] // getrusage fills a plain struct

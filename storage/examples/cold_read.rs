@@ -4,15 +4,21 @@
 //! READERS ROUNDS`.
 #![allow(clippy::print_stdout)] // the figures are the output
 
-use std::path::{Path, PathBuf};
+#[path = "arguments/mod.rs"]
+mod arguments;
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use arguments::{directory, number};
 use bytes::Bytes;
+use common::{PLAIN, batch};
 use storage::disk::direct::{DirectDisk, run_with_disk};
 use storage::log::LogRef;
 use storage::log::append::AppendBatch;
-use storage::log::batch::BatchHeader;
 use storage::log::config::{Durability, LogConfig};
 use storage::recovery::recover_journals;
 use storage::store::{ReadAheadLimits, ReadOutcome, Store, StoreOptions};
@@ -21,17 +27,9 @@ use storage::types::{LeaderEpoch, LogId, Offset, TopicId};
 const BATCH_BYTES: usize = 16 << 10;
 
 fn main() {
-    let args: Vec<String> = std::env::args().collect();
-    let number = |index: usize, default: usize| {
-        args.get(index)
-            .and_then(|text| text.parse().ok())
-            .unwrap_or(default)
-    };
-    let dir = PathBuf::from(args.get(1).expect("a directory"));
-    let (megabytes, fetch, pause) = (number(2, 512), number(3, 1 << 20), number(4, 500) as u64);
+    let dir = directory();
+    let (megabytes, fetch, pause) = (number(2, 512), number(3, 1 << 20), number(4, 500));
     let (readers, rounds) = (number(5, 1), number(6, 3));
-    std::fs::create_dir_all(&dir).expect("the directory can be made");
-    let dir = std::fs::canonicalize(dir).expect("it exists");
     let filled = dir.clone();
     run_with_disk(
         &dir,
@@ -90,7 +88,7 @@ async fn fill(disk: DirectDisk, dir: &Path, megabytes: usize) {
     let log = log(&store).await;
     let background = Rc::clone(&store);
     glommio::spawn_local(async move { while background.housekeeping().await.is_ok() {} }).detach();
-    let batch = batch();
+    let batch = batch(1, BATCH_BYTES, 0, PLAIN, 0x5a);
     let have = store.size(log).expect("open").bytes as usize / BATCH_BYTES;
     for number in have..megabytes * (1 << 20) / BATCH_BYTES {
         let batch = AppendBatch::from_client(batch.clone(), LeaderEpoch(0));
@@ -159,20 +157,4 @@ async fn read_range(
         }
     }
     bytes
-}
-
-/// One record's worth of bytes; the store looks at the header only.
-fn batch() -> Bytes {
-    let mut out = vec![0x5a; BATCH_BYTES];
-    out[0..8].fill(0);
-    out[8..12].copy_from_slice(&(BATCH_BYTES as i32 - 12).to_be_bytes());
-    out[16] = 2;
-    out[21..27].fill(0);
-    out[27..43].fill(0);
-    out[43..57].fill(0xff);
-    out[57..61].copy_from_slice(&1i32.to_be_bytes());
-    let crc = crc32c::crc32c(&out[21..]);
-    out[17..21].copy_from_slice(&crc.to_be_bytes());
-    assert!(BatchHeader::parse(&out).is_some());
-    Bytes::from(out)
 }

@@ -3,11 +3,17 @@
 //! took. Usage: `open_close DIR LOGS ROUNDS SIDE_BY_SIDE`.
 #![allow(clippy::print_stdout)] // the figures are the output
 
-use std::path::{Path, PathBuf};
+#[path = "arguments/mod.rs"]
+mod arguments;
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Instant;
 
-use bytes::Bytes;
+use arguments::{directory, number};
+use common::{PLAIN, batch};
 use storage::disk::direct::{DirectDisk, run_with_disk};
 use storage::log::append::AppendBatch;
 use storage::log::config::LogConfig;
@@ -17,16 +23,8 @@ use storage::store::{Store, StoreOptions};
 use storage::types::{LeaderEpoch, LogId, TopicId};
 
 fn main() {
-    let args: Vec<String> = std::env::args().collect();
-    let number = |index: usize, default: u64| {
-        args.get(index)
-            .and_then(|text| text.parse().ok())
-            .unwrap_or(default)
-    };
-    let dir = PathBuf::from(args.get(1).expect("a directory"));
-    let (logs, rounds, side_by_side) = (number(2, 1000), number(3, 3), number(4, 8) as usize);
-    std::fs::create_dir_all(&dir).expect("the directory can be made");
-    let dir = std::fs::canonicalize(dir).expect("it exists");
+    let dir = directory();
+    let (logs, rounds, side_by_side) = (number(2, 1000), number(3, 3), number(4, 8));
     for _ in 0..rounds {
         let path = dir.clone();
         run_with_disk(&dir, move |disk| async move {
@@ -64,7 +62,7 @@ async fn round(disk: DirectDisk, dir: &Path, logs: u64, side_by_side: usize) {
         opened.extend(join_all((from..to).map(open)).await);
     }
     let opening = began.elapsed();
-    let batch = batch();
+    let batch = batch(1, 500, 0, PLAIN, 0x5a);
     for log in &opened {
         let batch = AppendBatch::from_client(batch.clone(), LeaderEpoch(0));
         store.append(*log, batch, 0).expect("append");
@@ -78,19 +76,4 @@ async fn round(disk: DirectDisk, dir: &Path, logs: u64, side_by_side: usize) {
         "{logs} logs: journals {recovered:.0?}, opening {opening:.0?}, a commit {committing:.0?}, clean stop {:.0?}",
         began.elapsed()
     );
-}
-
-/// One small batch; the store looks at the header only.
-fn batch() -> Bytes {
-    let mut out = vec![0x5a; 500];
-    out[0..8].fill(0);
-    out[8..12].copy_from_slice(&(500i32 - 12).to_be_bytes());
-    out[16] = 2;
-    out[21..27].fill(0);
-    out[27..43].fill(0);
-    out[43..57].fill(0xff);
-    out[57..61].copy_from_slice(&1i32.to_be_bytes());
-    let crc = crc32c::crc32c(&out[21..]);
-    out[17..21].copy_from_slice(&crc.to_be_bytes());
-    Bytes::from(out)
 }

@@ -14,7 +14,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use common::{Durable, Producer, ReadBatch, batch, content, dir, housekeeping_loop, log_id, read_log};
+use common::{
+    Durable, Producer, ReadBatch, batch, content, dir, housekeeping_loop, log_id, read_log,
+    watched_commit_loop,
+};
 use futures_lite::future::or;
 use storage::commit::CommitLimits;
 use storage::disk::Disk;
@@ -208,24 +211,19 @@ async fn delete_some(store: &Store<SimDisk>, log: LogRef, number: u8, rng: &mut 
 /// The durable ends after each of the last three journal commits.
 type History = Rc<RefCell<VecDeque<BTreeMap<LogRef, Offset>>>>;
 
-/// Runs commits until the store goes offline, noting what each reported.
+/// Runs commits until the store goes offline, noting what each reported and what the last ones that synced did.
 async fn commit_loop(store: Rc<Store<SimDisk>>, durable: Durable, history: History) {
-    while let Ok(outcome) = store.commit().await {
-        for (log, end) in outcome.moved {
-            let before = durable.borrow_mut().insert(log, end);
-            assert!(
-                before.is_none_or(|before| before < end),
-                "a durable end went back"
-            );
-        }
-        if outcome.syncs > 0 {
+    let noted = Rc::clone(&durable);
+    watched_commit_loop(store, durable, |syncs| {
+        if syncs > 0 {
             let mut history = history.borrow_mut();
-            history.push_back(durable.borrow().clone());
+            history.push_back(noted.borrow().clone());
             if history.len() > 3 {
                 history.pop_front();
             }
         }
-    }
+    })
+    .await;
 }
 
 fn note_durable(durable: &Durable, history: &History, logs: &[LogRef], model: &Model) {

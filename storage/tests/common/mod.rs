@@ -131,6 +131,11 @@ pub type Durable = Rc<RefCell<std::collections::BTreeMap<LogRef, Offset>>>;
 
 /// Runs commits until the store goes offline, noting what each reported.
 pub async fn commit_loop<D: Disk>(store: Rc<Store<D>>, durable: Durable) {
+    watched_commit_loop(store, durable, |_| ()).await;
+}
+
+/// As [`commit_loop`]; `ended` is told how many syncs each commit took, after it was noted.
+pub async fn watched_commit_loop<D: Disk>(store: Rc<Store<D>>, durable: Durable, mut ended: impl FnMut(u32)) {
     while let Ok(outcome) = store.commit().await {
         for (log, end) in outcome.moved {
             let before = durable.borrow_mut().insert(log, end);
@@ -139,6 +144,7 @@ pub async fn commit_loop<D: Disk>(store: Rc<Store<D>>, durable: Durable) {
                 "a durable end went back"
             );
         }
+        ended(outcome.syncs);
     }
 }
 
