@@ -45,25 +45,44 @@ struct Inner<E: Env, N: Send + 'static> {
     deadlines: Notify,
 }
 
+/// A partition of `__consumer_offsets` that is led here.
+struct Partition {
+    /// Which taking-up of the partition this is: tasks of an earlier one end.
+    life: u64,
+    state: State,
+}
+
 /// How far a partition is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum LoadState {
+enum State {
     /// Nobody is answered until the log has been replayed.
     Loading,
-    Serving,
+    Serving(Box<Serving>),
     /// The log cannot be replayed: an empty answer would be a lie.
     Failed,
 }
 
-/// The groups of one partition of `__consumer_offsets`.
-struct Partition {
+/// The groups of a partition, and what they write.
+struct Serving {
     coordinator: GroupCoordinator,
-    state: LoadState,
     queue: Queue,
     /// A task writes what is queued.
     is_writing: bool,
-    /// Which taking-up of the partition this is: tasks of an earlier one end.
-    life: u64,
+}
+
+impl Partition {
+    fn serving(&mut self) -> Option<&mut Serving> {
+        match &mut self.state {
+            State::Serving(serving) => Some(serving),
+            State::Loading | State::Failed => None,
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        match &self.state {
+            State::Serving(serving) => serving.coordinator.next_deadline(),
+            State::Loading | State::Failed => None,
+        }
+    }
 }
 
 impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
@@ -89,11 +108,8 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
     pub fn lead(&self, log: LogId) {
         let life = self.0.env.random();
         let partition = Partition {
-            coordinator: GroupCoordinator::new(self.0.settings.clone()),
-            state: LoadState::Loading,
-            queue: Queue::default(),
-            is_writing: false,
             life,
+            state: State::Loading,
         };
         self.0.partitions.borrow_mut().insert(log, partition);
         let driver = self.clone();
@@ -102,9 +118,11 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
 
     /// This shard leads the partition no longer: whoever waits is sent to the new coordinator.
     pub fn resign(&self, log: LogId) {
-        let left = self.0.partitions.borrow_mut().remove(&log);
-        for (to, reply) in left.into_iter().flat_map(|p| p.coordinator.close()) {
-            self.answer(to, Ok(reply));
+        let left = self.0.partitions.borrow_mut().remove(&log).map(|p| p.state);
+        if let Some(State::Serving(serving)) = left {
+            for (to, reply) in serving.coordinator.close() {
+                self.answer(to, Ok(reply));
+            }
         }
     }
 
@@ -118,11 +136,11 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
 
     /// A request for the coordinator of `log`.
     pub fn handle(&self, to: ReplyTo, log: LogId, request: GroupRequest) {
-        let refusal = match self.0.partitions.borrow().get(&log).map(|p| p.state) {
+        let refusal = match self.0.partitions.borrow().get(&log).map(|p| &p.state) {
             None => Some(ErrorCode::NOT_COORDINATOR),
-            Some(LoadState::Loading) => Some(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS),
-            Some(LoadState::Failed) => Some(ErrorCode::COORDINATOR_NOT_AVAILABLE),
-            Some(LoadState::Serving) => None,
+            Some(State::Loading) => Some(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS),
+            Some(State::Failed) => Some(ErrorCode::COORDINATOR_NOT_AVAILABLE),
+            Some(State::Serving(_)) => None,
         };
         match refusal {
             Some(error) => self.answer(to, Err(error)),
@@ -130,7 +148,7 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
         }
     }
 
-    /// Changes a coordinator, of that life if one is named, and carries out what came of it.
+    /// Changes a coordinator that serves, of that life if one is named, and carries out what came of it.
     fn with(
         &self,
         log: LogId,
@@ -140,26 +158,33 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
         let (now, wall) = (self.0.env.now(), self.0.env.wall());
         let mut starts_writer = None;
         let mut replies = Vec::new();
-        if let Some(partition) = self.0.partitions.borrow_mut().get_mut(&log) {
-            if life.is_some_and(|life| life != partition.life) {
+        let is_nearer = {
+            let mut partitions = self.0.partitions.borrow_mut();
+            let partition = partitions
+                .get_mut(&log)
+                .filter(|p| life.is_none_or(|life| life == p.life));
+            let Some((life, serving)) = partition.and_then(|p| Some((p.life, p.serving()?))) else {
                 return;
-            }
-            change(&mut partition.coordinator, now, wall);
+            };
+            let before = serving.coordinator.next_deadline();
+            change(&mut serving.coordinator, now, wall);
             let mut appends = false;
-            while let Some(output) = partition.coordinator.poll_output() {
+            while let Some(output) = serving.coordinator.poll_output() {
                 match output {
                     GroupOutput::Reply { to, reply } => replies.push((to, reply)),
                     GroupOutput::Append { write, records } => {
                         appends = true;
-                        partition.queue.push(write, records);
+                        serving.queue.push(write, records);
                     }
                 }
             }
-            if appends && !partition.is_writing {
-                partition.is_writing = true;
-                starts_writer = Some(partition.life);
+            if appends && !serving.is_writing {
+                serving.is_writing = true;
+                starts_writer = Some(life);
             }
-        }
+            let next = serving.coordinator.next_deadline();
+            next.is_some_and(|next| before.is_none_or(|before| next < before))
+        };
         for (to, reply) in replies {
             self.answer(to, Ok(reply));
         }
@@ -167,7 +192,9 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
             let driver = self.clone();
             self.0.env.spawn(async move { driver.write(log, life).await });
         }
-        self.0.deadlines.notify();
+        if is_nearer {
+            self.0.deadlines.notify();
+        }
     }
 
     fn answer(&self, to: ReplyTo, reply: Result<GroupReply, ErrorCode>) {
@@ -177,14 +204,12 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
     /// Writes what is queued, batch after batch; what comes meanwhile shares the next one.
     async fn write(&self, log: LogId, life: u64) {
         loop {
-            let next = match self.0.partitions.borrow_mut().get_mut(&log) {
-                Some(partition) if partition.life == life => {
-                    let next = partition.queue.next(BATCH_BYTES_MAX, self.0.env.wall());
-                    partition.is_writing = next.is_some();
-                    next
-                }
-                _ => None,
-            };
+            let next = self.of_life(log, life, |serving| {
+                let next = serving.queue.next(BATCH_BYTES_MAX, self.0.env.wall());
+                serving.is_writing = next.is_some();
+                next
+            });
+            let next = next.flatten();
             match next {
                 None => return,
                 Some(Next::Refused(write, why)) => {
@@ -215,11 +240,21 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
             },
             _ => Err(ErrorCode::REQUEST_TIMED_OUT),
         };
-        for write in batch.done {
+        let ended = self.of_life(log, life, |serving| {
+            serving.queue.ended(&batch.done, batch.is_partial, outcome)
+        });
+        for (write, outcome) in ended.into_iter().flatten() {
             self.with(log, Some(life), |c, now, wall| {
                 c.handle_written(write, outcome, now, wall)
             });
         }
+    }
+
+    /// Looks at a partition that serves, if it is that life of it.
+    fn of_life<T>(&self, log: LogId, life: u64, look: impl FnOnce(&mut Serving) -> T) -> Option<T> {
+        let mut partitions = self.0.partitions.borrow_mut();
+        let partition = partitions.get_mut(&log).filter(|p| p.life == life)?;
+        partition.serving().map(look)
     }
 
     async fn ask(&self, request: ShardRequest) -> Option<ShardReply> {
@@ -234,22 +269,32 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
     async fn load(&self, log: LogId, life: u64) {
         let began = self.0.env.now();
         let partition = log.partition;
-        loop {
-            match self.replay(log, life).await {
-                Ok(end) => {
+        while self
+            .0
+            .partitions
+            .borrow()
+            .get(&log)
+            .is_some_and(|p| p.life == life)
+        {
+            match self.replay(log).await {
+                Ok((coordinator, end)) => {
                     let took_ms = self.0.env.now().since(began).as_millis() as u64;
                     tracing::debug!(partition, end_offset = end.0, took_ms, "groups are loaded");
-                    self.with(log, Some(life), |c, now, wall| c.start(now, wall));
-                    return self.set_state(log, life, LoadState::Serving);
+                    let serving = Serving {
+                        coordinator,
+                        queue: Queue::default(),
+                        is_writing: false,
+                    };
+                    self.set_state(log, life, State::Serving(Box::new(serving)));
+                    return self.with(log, Some(life), |c, now, wall| c.start(now, wall));
                 }
-                Err(Unloaded::Gone) => return,
                 Err(Unloaded::Refused(why)) => {
                     tracing::error!(
                         partition,
                         %why,
                         "a partition of __consumer_offsets cannot be replayed; its groups are not served"
                     );
-                    return self.set_state(log, life, LoadState::Failed);
+                    return self.set_state(log, life, State::Failed);
                 }
                 Err(Unloaded::Unread) => {
                     tracing::warn!(
@@ -262,14 +307,14 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
         }
     }
 
-    fn set_state(&self, log: LogId, life: u64, state: LoadState) {
+    fn set_state(&self, log: LogId, life: u64, state: State) {
         let mut partitions = self.0.partitions.borrow_mut();
         if let Some(partition) = partitions.get_mut(&log).filter(|p| p.life == life) {
             partition.state = state;
         }
     }
 
-    async fn replay(&self, log: LogId, life: u64) -> Result<Offset, Unloaded> {
+    async fn replay(&self, log: LogId) -> Result<(GroupCoordinator, Offset), Unloaded> {
         let mut replay = GroupReplay::default();
         let mut coordinator = GroupCoordinator::new(self.0.settings.clone());
         let mut offset = self.offset_of(log, OffsetQueryKind::Earliest).await?;
@@ -286,19 +331,13 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
             }
             self.0.env.yield_to_reactor().await;
         }
-        match self.0.partitions.borrow_mut().get_mut(&log) {
-            Some(partition) if partition.life == life => {
-                partition.coordinator = coordinator;
-                Ok(offset)
-            }
-            _ => Err(Unloaded::Gone),
-        }
+        Ok((coordinator, offset))
     }
 
     async fn offset_of(&self, log: LogId, what: OffsetQueryKind) -> Result<Offset, Unloaded> {
         let query = OffsetQuery {
             log,
-            current_leader_epoch: NO_EPOCH,
+            current_leader_epoch: LeaderEpoch::NONE,
             what,
         };
         match self.ask(ShardRequest::Offsets(vec![query])).await {
@@ -317,8 +356,8 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
                 log,
                 offset,
                 bytes_max: REPLAY_READ_BYTES,
-                current_leader_epoch: NO_EPOCH,
-                last_fetched_epoch: NO_EPOCH,
+                current_leader_epoch: LeaderEpoch::NONE,
+                last_fetched_epoch: LeaderEpoch::NONE,
             }],
             bytes_max: REPLAY_READ_BYTES,
             isolation: Isolation::ReadUncommitted,
@@ -352,7 +391,7 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
                 .partitions
                 .borrow()
                 .iter()
-                .filter(|(_, p)| p.coordinator.next_deadline().is_some_and(|at| at <= now))
+                .filter(|(_, p)| p.next_deadline().is_some_and(|at| at <= now))
                 .map(|(log, _)| *log)
                 .collect();
             for log in due {
@@ -364,20 +403,12 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
 
     fn next_deadline(&self) -> Option<Instant> {
         let partitions = self.0.partitions.borrow();
-        partitions
-            .values()
-            .filter_map(|p| p.coordinator.next_deadline())
-            .min()
+        partitions.values().filter_map(Partition::next_deadline).min()
     }
 }
 
-/// Does not fence (FE-13).
-const NO_EPOCH: LeaderEpoch = LeaderEpoch(-1);
-
 /// Why a partition is not loaded.
 enum Unloaded {
-    /// It is led here no longer.
-    Gone,
     /// It could not be read this time.
     Unread,
     /// It cannot be read: a sentence says why.

@@ -1,5 +1,6 @@
 //! The coordinators: state machines whose records live in internal topics, in Kafka's own formats. One instance serves one
-//! partition of its topic, on the shard that owns it; the partition of an id never changes ([`partition_of`]).
+//! partition of its topic, on the shard that owns it; the partition of an id never changes
+//! ([`protocol::hash::partition_for_id`]).
 //!
 //! ```text
 //! request ─ handle ─► reply at once
@@ -15,11 +16,3 @@ pub mod driver;
 pub mod group;
 pub mod replay;
 mod writer;
-
-use protocol::hash::partition_for_id;
-
-/// The partition of an internal topic of `partitions` that an id (a group, a transactional id) belongs to (FC-1).
-#[must_use]
-pub fn partition_of(id: &str, partitions: u32) -> u32 {
-    partition_for_id(id, partitions)
-}

@@ -2,10 +2,11 @@
 //! fit; one append may need several batches, its last one says that it is done.
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 use bytes::Bytes;
-use protocol::EncodeError;
 use protocol::record::{BatchBuilder, BatchOptions, BuildError, NewRecord};
+use protocol::{EncodeError, ErrorCode};
 
 use super::group::{GroupRecord, WriteId};
 use crate::env::WallMs;
@@ -15,6 +16,8 @@ use crate::env::WallMs;
 pub(super) struct Batch {
     pub bytes: Bytes,
     pub done: Vec<WriteId>,
+    /// Its last records are those of an append that needs another batch.
+    pub is_partial: bool,
 }
 
 /// An append that cannot be written at all.
@@ -36,11 +39,46 @@ pub(super) enum Next {
 
 /// The appends of one partition that wait, in order.
 #[derive(Debug, Default)]
-pub(super) struct Queue(VecDeque<(WriteId, VecDeque<GroupRecord>)>);
+pub(super) struct Queue {
+    waiting: VecDeque<Waiting>,
+    /// What became of the earlier batches of the append at the front.
+    earlier: Option<ErrorCode>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    write: WriteId,
+    records: Rc<[GroupRecord]>,
+    /// So many of the records are in batches.
+    taken: usize,
+}
 
 impl Queue {
-    pub(super) fn push(&mut self, write: WriteId, records: Vec<GroupRecord>) {
-        self.0.push_back((write, records.into()));
+    pub(super) fn push(&mut self, write: WriteId, records: Rc<[GroupRecord]>) {
+        self.waiting.push_back(Waiting {
+            write,
+            records,
+            taken: 0,
+        });
+    }
+
+    /// A batch was appended, or was not: how each of the appends that are done with it went. One of several batches went as
+    /// its first that failed.
+    pub(super) fn ended(
+        &mut self,
+        done: &[WriteId],
+        is_partial: bool,
+        outcome: Result<(), ErrorCode>,
+    ) -> Vec<(WriteId, Result<(), ErrorCode>)> {
+        let mut earlier = self.earlier.take();
+        let ended = done
+            .iter()
+            .map(|write| (*write, earlier.take().map_or(outcome, Err)));
+        let ended = ended.collect();
+        if is_partial {
+            self.earlier = earlier.or_else(|| outcome.err());
+        }
+        ended
     }
 
     /// Takes as many records as a batch of `bytes_max` holds; `None` when none wait.
@@ -51,30 +89,39 @@ impl Queue {
         });
         let mut done = Vec::new();
         let mut is_empty = true;
-        'appends: while let Some((write, records)) = self.0.front_mut() {
-            while let Some(record) = records.front() {
+        let mut is_partial = false;
+        'appends: while let Some(first) = self.waiting.front_mut() {
+            for record in &first.records[first.taken..] {
                 match append(&mut builder, record, wall) {
                     Ok(()) => {
                         is_empty = false;
-                        records.pop_front();
+                        first.taken += 1;
                     }
                     // The next batch has room for it, or for what stands before the refused one.
-                    Err(_) if !is_empty => break 'appends,
+                    Err(_) if !is_empty => {
+                        is_partial = first.taken > 0;
+                        break 'appends;
+                    }
                     Err(why) => {
-                        let write = *write;
-                        self.0.pop_front();
+                        let write = first.write;
+                        self.waiting.pop_front();
+                        self.earlier = None;
                         return Some(Next::Refused(write, why));
                     }
                 }
             }
-            done.push(*write);
-            self.0.pop_front();
+            done.push(first.write);
+            self.waiting.pop_front();
         }
         if is_empty {
             return None;
         }
         let bytes = builder.finish().expect("a batch within its size").bytes;
-        Some(Next::Batch(Batch { bytes, done }))
+        Some(Next::Batch(Batch {
+            bytes,
+            done,
+            is_partial,
+        }))
     }
 }
 
@@ -96,7 +143,7 @@ mod tests {
 
     use super::*;
 
-    fn tombstones(count: usize) -> Vec<GroupRecord> {
+    fn tombstones(count: usize) -> Rc<[GroupRecord]> {
         let record = |n: usize| GroupRecord::Offset {
             group: "g".into(),
             topic: Str::from(format!("topic-{n}")),
@@ -145,12 +192,12 @@ mod tests {
         queue.push(WriteId(1), tombstones(1));
         queue.push(
             WriteId(2),
-            vec![GroupRecord::Offset {
+            Rc::new([GroupRecord::Offset {
                 group: "g".into(),
                 topic: Str::from("x".repeat(2000)),
                 partition: 0,
                 offset: None,
-            }],
+            }]),
         );
         queue.push(WriteId(3), tombstones(1));
         assert_eq!(batch(queue.next(1000, WallMs(1))), (1, vec![WriteId(1)]));
@@ -162,5 +209,20 @@ mod tests {
             ))
         ));
         assert_eq!(batch(queue.next(1000, WallMs(1))), (1, vec![WriteId(3)]));
+    }
+
+    #[test]
+    fn an_append_of_several_batches_fails_with_any_of_them() {
+        let mut queue = Queue::default();
+        queue.push(WriteId(1), tombstones(100));
+        queue.push(WriteId(2), tombstones(1));
+        let failed = Err(ErrorCode::NOT_ENOUGH_REPLICAS);
+        let mut told = Vec::new();
+        let mut outcomes = [Ok(()), failed].into_iter().chain(std::iter::repeat(Ok(())));
+        while let Some(Next::Batch(batch)) = queue.next(1000, WallMs(1)) {
+            let outcome = outcomes.next().unwrap();
+            told.extend(queue.ended(&batch.done, batch.is_partial, outcome));
+        }
+        assert_eq!(told, [(WriteId(1), failed), (WriteId(2), Ok(()))]);
     }
 }

@@ -7,9 +7,9 @@ pub mod offsets;
 
 use std::collections::BTreeSet;
 
+use protocol::hash::partition_for_id;
 use protocol::{ErrorCode, Str};
 use shard::coordinator::group::{ClientIdentity, GroupReply, GroupRequest};
-use shard::coordinator::partition_of;
 use shard::env::Env;
 use shard::ids::ShardId;
 use shard::message::ShardReply;
@@ -29,8 +29,8 @@ pub(crate) const OFFSETS_TOPIC: &str = "__consumer_offsets";
 pub(super) fn coordinator_of(view: &View, group: &str) -> Result<(ShardId, LogId), ErrorCode> {
     let unavailable = |_| ErrorCode::COORDINATOR_NOT_AVAILABLE;
     let topic = view.topic(TopicName::Name(OFFSETS_TOPIC)).map_err(unavailable)?;
-    let partitions = u32::try_from(topic.partitions.len()).unwrap_or(u32::MAX).max(1);
-    let index = i32::try_from(partition_of(group, partitions)).unwrap_or(i32::MAX);
+    let partitions = u32::try_from(topic.partitions.len()).unwrap_or(u32::MAX);
+    let index = i32::try_from(partition_for_id(group, partitions)).unwrap_or(i32::MAX);
     match view.partition(topic, index).map_err(unavailable)? {
         (_, Home::Shard(shard, log)) => Ok((shard, log)),
         (_, Home::Elsewhere) => Err(ErrorCode::NOT_COORDINATOR),

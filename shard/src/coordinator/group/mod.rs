@@ -209,7 +209,7 @@ impl GroupCoordinator {
             .expect("appends are done in their order");
         let outcome = outcome.map_err(told_to_members);
         if outcome.is_ok() {
-            for record in &done.records {
+            for record in done.records.iter() {
                 self.apply(record, wall);
             }
         }

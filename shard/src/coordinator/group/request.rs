@@ -1,6 +1,7 @@
 //! What a group's coordinator is asked, what it answers, and what its driver has to do. Plain data; messages of the wire
 //! protocol where they name one group.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use protocol::messages::delete_groups::DeletableGroupResult;
@@ -186,6 +187,6 @@ pub enum GroupOutput {
         /// What to call it then.
         write: WriteId,
         /// The records, at least one.
-        records: Vec<GroupRecord>,
+        records: Rc<[GroupRecord]>,
     },
 }

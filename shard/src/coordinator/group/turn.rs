@@ -1,6 +1,7 @@
 //! What one call of a coordinator works with beside the group: the times, the settings, and where its effects go.
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 use protocol::{ErrorCode, Str};
 
@@ -40,7 +41,7 @@ pub(super) enum Then {
 pub(super) struct Write {
     pub id: WriteId,
     pub group: Str,
-    pub records: Vec<GroupRecord>,
+    pub records: Rc<[GroupRecord]>,
     pub then: Then,
 }
 
@@ -69,10 +70,11 @@ impl Turn<'_> {
     /// Appends records for a group, and remembers what to do then.
     pub(super) fn append(&mut self, group: &Str, records: Vec<GroupRecord>, then: Then) {
         let id = WriteId(self.effects.next_write);
+        let records: Rc<[GroupRecord]> = records.into();
         self.effects.next_write += 1;
         self.effects.outputs.push_back(GroupOutput::Append {
             write: id,
-            records: records.clone(),
+            records: Rc::clone(&records),
         });
         self.effects.writes.push_back(Write {
             id,

@@ -5,6 +5,7 @@ mod model;
 mod offsets;
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -24,7 +25,7 @@ struct Fixture {
     now: Instant,
     wall: WallMs,
     tokens: Replies<()>,
-    pending: Vec<(WriteId, Vec<GroupRecord>)>,
+    pending: Vec<(WriteId, Rc<[GroupRecord]>)>,
     /// What was committed, for replays.
     log: Vec<GroupRecord>,
     answers: BTreeMap<ReplyTo, GroupReply>,
@@ -83,7 +84,7 @@ impl Fixture {
     fn finish_write(&mut self, outcome: Result<(), ErrorCode>) {
         let (write, records) = self.pending.remove(0);
         if outcome.is_ok() {
-            self.log.extend(records);
+            self.log.extend(records.iter().cloned());
         }
         self.coordinator
             .handle_written(write, outcome, self.now, self.wall);

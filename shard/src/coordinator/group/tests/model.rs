@@ -4,20 +4,9 @@
 
 use std::collections::BTreeSet;
 
+use storage::sim_rng::SimRng;
+
 use super::*;
-
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (z ^ (z >> 31)) % end
-    }
-}
 
 #[derive(Clone, Debug, Default)]
 struct Client {
@@ -39,7 +28,7 @@ enum What {
 
 struct Model {
     f: Fixture,
-    random: Random,
+    random: SimRng,
     clients: Vec<Client>,
     /// The newest generation that got its assignment. One that did not may come again after a crash, as in Kafka.
     last_assigned: i32,
@@ -53,7 +42,7 @@ impl Model {
     fn step(&mut self) {
         match self.random.below(100) {
             0..=59 => {
-                let which = self.random.below(self.clients.len() as u64) as usize;
+                let which = self.random.index(self.clients.len());
                 self.act(which);
             }
             60..=79 if !self.f.pending.is_empty() => {
@@ -77,7 +66,7 @@ impl Model {
                 }
             }
             _ => {
-                let which = self.random.below(self.clients.len() as u64) as usize;
+                let which = self.random.index(self.clients.len());
                 let instance = self.clients[which].instance.clone();
                 self.clients[which] = Client {
                     instance,
@@ -273,7 +262,7 @@ impl Model {
 }
 
 fn run(seed: u64) {
-    let mut random = Random(seed);
+    let mut random = SimRng::new(seed, "groups");
     let clients = 1 + random.below(6) as usize;
     let clients = (0..clients)
         .map(|n| Client {
