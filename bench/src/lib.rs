@@ -14,3 +14,4 @@ pub mod resources;
 pub mod roundtrip;
 pub mod sim;
 pub mod target;
+pub mod tools;
