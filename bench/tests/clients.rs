@@ -1,6 +1,7 @@
 //! Every Kafka client of `bench/clients/` against a broker of ours: all codecs and acks, 10,000 records each, compared byte for byte.
-//! And a real text file of more than 100 MB through kcat.
+//! Every one again in consumer groups. And a real text file of more than 100 MB through kcat.
 
+use bench::clients::groups::{GroupOptions, group_failures, group_markdown, run_groups};
 use bench::clients::{Options, failures, markdown, report_skip, require_all, run_matrix};
 use bench::process::{Broker, Profile};
 use bench::roundtrip::{CODECS, kcat_installed, make_text, round_trip};
@@ -9,7 +10,9 @@ use bench::roundtrip::{CODECS, kcat_installed, make_text, round_trip};
 const TEXT_BYTES: u64 = 101_000_000;
 
 fn broker(dir: &tempfile::TempDir) -> Broker {
-    let mut broker = Broker::new(Profile::Dev, dir.path(), &[]).expect("a broker can be built");
+    // Members of a test join at once.
+    let settings = ["group.initial.rebalance.delay.ms=0"];
+    let mut broker = Broker::new(Profile::Dev, dir.path(), &settings).expect("a broker can be built");
     broker.start(None).expect("the broker starts");
     broker
 }
@@ -34,6 +37,32 @@ fn every_client_reads_back_what_it_wrote() {
         }
     }
     let failures = failures(&runs, require_all());
+    assert!(
+        failures.is_empty(),
+        "{} failures:\n{}\n{}",
+        failures.len(),
+        failures.join("\n"),
+        broker.last_words()
+    );
+}
+
+#[test]
+fn every_group_client_joins_rebalances_and_goes_on_where_it_committed() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let broker = broker(&dir);
+    let options = GroupOptions {
+        bootstrap: broker.bootstrap(),
+        topic_prefix: "groups".into(),
+        only: Vec::new(),
+        cases: Vec::new(),
+        parallel: 6,
+    };
+    let runs = run_groups(&options).expect("the cases run");
+    println!("{}", group_markdown(&runs));
+    for skipped in runs.skipped.iter().filter(|one| one.unavailable) {
+        report_skip(skipped.client, &skipped.why);
+    }
+    let failures = group_failures(&runs, require_all());
     assert!(
         failures.is_empty(),
         "{} failures:\n{}\n{}",

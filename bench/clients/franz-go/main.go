@@ -1,4 +1,4 @@
-// franz-go: every codec, every acks, read back with assigned partitions.
+// franz-go: every codec, every acks, read back with assigned partitions; group.go has it as a member of a group.
 package main
 
 import (
@@ -21,6 +21,10 @@ var codecs = map[string]kgo.CompressionCodec{
 }
 
 func main() {
+	if common.IsMember() {
+		common.RunMember("github.com/twmb/franz-go", true, startMember)
+		return
+	}
 	common.Run("franz-go", "github.com/twmb/franz-go", []string{"none", "gzip", "snappy", "lz4", "zstd"}, common.Loose{}, roundTrip)
 }
 

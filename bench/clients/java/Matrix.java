@@ -66,7 +66,7 @@ public final class Matrix {
                 error == null, error == null ? "null" : quoted(error), seconds);
     }
 
-    private static String quoted(String text) {
+    static String quoted(String text) {
         StringBuilder out = new StringBuilder("\"");
         for (char c : text.toCharArray()) {
             if (c == '"' || c == '\\' || c < ' ') {

@@ -1,6 +1,7 @@
 //! The client matrix: sets up each client of `bench/clients/` in a cache directory, runs it against a broker, and gathers what it says
 //! about each case. A client whose toolchain is missing is skipped loudly, or fails where `PENSTOCK_REQUIRE_ALL=1` is set.
 
+pub mod groups;
 mod run;
 mod table;
 

@@ -73,7 +73,7 @@ pub fn run_matrix(options: &Options) -> Result<Vec<ClientRun>> {
     Ok(runs)
 }
 
-fn cache_dir() -> Result<PathBuf> {
+pub(super) fn cache_dir() -> Result<PathBuf> {
     let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_else(|| "/var".into())).join(".cache");
     let dir = base.unwrap_or_else(home).join("penstock/clients");
@@ -95,15 +95,16 @@ pub fn librdkafka_python() -> Result<Option<PathBuf>> {
 }
 
 /// What came of setting up a client.
-enum SetUp {
+pub(super) enum SetUp {
     /// Its script.
     Ready(PathBuf),
     /// Its toolchain is not on this host.
     Unavailable(String),
+    /// Why it could not be set up.
     Failed(String),
 }
 
-fn set_up(client: &str, cache: &Path, log: &Path) -> Result<SetUp> {
+pub(super) fn set_up(client: &str, cache: &Path, log: &Path) -> Result<SetUp> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("clients")
         .join(client)

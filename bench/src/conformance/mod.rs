@@ -10,7 +10,7 @@ mod records;
 mod render;
 mod table;
 mod target;
-mod wire;
+pub(crate) mod wire;
 
 use std::collections::BTreeMap;
 use std::path::Path;
