@@ -208,6 +208,7 @@ pub fn start<E: Env, L: LogsIo>(
     let stopping = broker.clone();
     let inbox_of = driver.clone();
     let (scraped, scraped_owner, scraped_logs) = (broker.clone(), driver.clone(), logs.clone());
+    let scraped_groups = groups.clone();
     env.spawn(async move {
         inbox_of
             .serve_inbox(inbox, &groups, move |message| match message {
@@ -218,8 +219,14 @@ pub fn start<E: Env, L: LogsIo>(
                 NodeMessage::Command(command, reply) => commands.command(command, reply),
                 NodeMessage::Session(step) => fetch_sessions::serve(&stopping, step),
                 NodeMessage::Snapshot(reply) => {
-                    reply.send(observe::shard::snapshot(&scraped, &scraped_owner, &scraped_logs));
+                    reply.send(observe::shard::snapshot(
+                        &scraped,
+                        &scraped_owner,
+                        &scraped_logs,
+                        &scraped_groups,
+                    ));
                 }
+                NodeMessage::Groups(from, reply) => reply.send(scraped_groups.page(from.as_ref())),
                 NodeMessage::Vitals(reply) => reply.send(observe::shard::vitals(&scraped, &scraped_logs)),
                 NodeMessage::Stop => stopping.stop(),
             })

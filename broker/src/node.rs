@@ -7,6 +7,7 @@ use std::sync::Arc;
 use protocol::compression::CodecContexts;
 use shard::budget::Budget;
 use shard::controller::{ControllerCommand, ControllerResponse};
+use shard::coordinator::driver::{GroupPage, PageCursor};
 use shard::env::Env;
 use shard::fetch::session::FetchSessions;
 use shard::router::Router;
@@ -36,6 +37,8 @@ pub enum NodeMessage {
     Session(SessionStep),
     /// From the admin server: what the shard has counted.
     Snapshot(PortReply<ShardSnapshot>),
+    /// From the admin server: a part of the shard's groups and committed offsets.
+    Groups(Option<PageCursor>, PortReply<GroupPage>),
     /// From the admin server: whether the shard answers, and what it lacks.
     Vitals(PortReply<Vitals>),
     /// Stop: no new connections, finish what has begun.

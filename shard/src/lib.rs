@@ -11,6 +11,7 @@ pub mod driver;
 pub mod env;
 pub mod error;
 pub mod fetch;
+pub mod histogram;
 pub mod ids;
 pub mod image;
 pub mod message;

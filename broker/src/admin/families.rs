@@ -28,7 +28,7 @@ pub(super) fn write(text: &mut Exposition, node: BrokerId, shards: &[ShardSnapsh
 }
 
 /// Shards take new metadata one after the other; the newest says it for all.
-fn newest_image(shards: &[ShardSnapshot]) -> Option<Arc<MetadataImage>> {
+pub(super) fn newest_image(shards: &[ShardSnapshot]) -> Option<Arc<MetadataImage>> {
     shards
         .iter()
         .map(|shard| &shard.image)
@@ -248,6 +248,11 @@ fn controller(text: &mut Exposition, image: &MetadataImage) {
             value,
         );
     }
+    let mut family = text.family("kafka_topic_partitions", Kind::Gauge, "Partitions of a topic.");
+    for topic in image.topics.iter() {
+        family.sample(&[("topic", &topic.name)], topic.partitions.len());
+    }
+    text.single("kafka_brokers", Kind::Gauge, "Brokers in service.", unfenced);
     let help = "The metadata.version in force.";
     let version = i64::from(image.feature("metadata.version"));
     text.single(
@@ -311,7 +316,18 @@ type PartitionFamily = (
     fn(&PartitionImage, &PartitionStats) -> i64,
 );
 
-const PARTITION_FAMILIES: [PartitionFamily; 7] = [
+const PARTITION_FAMILIES: [PartitionFamily; 9] = [
+    // kafka_exporter's names: the dashboards of lag draw what is produced beside what is consumed.
+    (
+        "kafka_topic_partition_current_offset",
+        "The high watermark.",
+        |_, s| s.log.high_watermark.0,
+    ),
+    (
+        "kafka_topic_partition_oldest_offset",
+        "The first offset that can be read.",
+        |_, s| s.log.log_start.0,
+    ),
     ("kafka_log_log_size", "Bytes in segments.", |_, s| {
         to_i64(s.log.size_bytes)
     }),

@@ -6,6 +6,7 @@
 mod door;
 mod exposition;
 mod families;
+mod groups;
 mod health;
 mod node_families;
 mod process;

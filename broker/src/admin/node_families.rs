@@ -145,104 +145,98 @@ fn traffic(text: &mut Exposition, requests: &Snapshot, shards: &[ShardSnapshot])
     );
 }
 
-#[allow(clippy::too_many_lines, reason = "a table")]
+/// One family of storage with a sample for each shard.
+type StorageFamily = (&'static str, &'static str, fn(&ShardSnapshot) -> u64);
+
+const STORAGE_COUNTERS: [StorageFamily; 10] = [
+    ("penstock_commits_total", "Group commits.", |s| {
+        s.storage.commits.count
+    }),
+    (
+        "penstock_commit_bytes_total",
+        "Bytes of batches made durable.",
+        |s| s.storage.commits.bytes,
+    ),
+    (
+        "penstock_commit_written_bytes_total",
+        "Bytes written by commits, padding and framing included.",
+        |s| s.storage.commits.written_bytes,
+    ),
+    ("penstock_commit_syncs_total", "Files synced by commits.", |s| {
+        s.storage.commits.syncs
+    }),
+    (
+        "penstock_batch_cache_hits_total",
+        "Reads answered from the batch cache.",
+        |s| s.storage.cache.hits,
+    ),
+    (
+        "penstock_batch_cache_misses_total",
+        "Reads that the batch cache could not answer.",
+        |s| s.storage.cache.misses,
+    ),
+    (
+        "penstock_batch_cache_hit_bytes_total",
+        "Bytes read from the batch cache.",
+        |s| s.storage.cache.hit_bytes,
+    ),
+    (
+        "penstock_batch_cache_inserted_total",
+        "Batches put into the cache.",
+        |s| s.storage.cache.inserted,
+    ),
+    (
+        "penstock_batch_cache_evicted_total",
+        "Batches evicted to make room.",
+        |s| s.storage.cache.evicted,
+    ),
+    (
+        "penstock_bounded_syncs_total",
+        "Files synced because penstock.durability.interval.* or flush.* said so.",
+        |s| s.storage.forced_syncs,
+    ),
+];
+
+const STORAGE_GAUGES: [StorageFamily; 6] = [
+    (
+        "penstock_write_behind_backlog_bytes",
+        "Bytes appended that are not in segments yet: what write-behind has before it.",
+        |s| s.storage.unwritten_bytes as u64,
+    ),
+    (
+        "penstock_staged_bytes",
+        "Bytes appended that no commit has taken yet.",
+        |s| s.storage.staged_bytes as u64,
+    ),
+    (
+        "penstock_read_ahead_bytes",
+        "Bytes read from disk ahead of sequential readers.",
+        |s| s.storage.read_ahead_bytes as u64,
+    ),
+    (
+        "penstock_open_segment_files",
+        "Segment files that are open.",
+        |s| s.storage.open_segment_files as u64,
+    ),
+    (
+        "penstock_preallocated_bytes",
+        "Allocated in segment files ahead of what is written.",
+        |s| s.storage.ahead_bytes,
+    ),
+    (
+        "penstock_unsynced_bytes",
+        "Bytes acknowledged and not synced yet, of topics whose penstock.durability is not fsync.",
+        |s| s.storage.unsynced_bytes,
+    ),
+];
+
 fn storage(text: &mut Exposition, requests: &Snapshot, shards: &[ShardSnapshot]) {
-    type Of = fn(&ShardSnapshot) -> u64;
-    let counters: [(&str, &str, Of); 10] = [
-        ("penstock_commits_total", "Group commits.", |s| {
-            s.storage.commits.count
-        }),
-        (
-            "penstock_commit_bytes_total",
-            "Bytes of batches made durable.",
-            |s| s.storage.commits.bytes,
-        ),
-        (
-            "penstock_commit_written_bytes_total",
-            "Bytes written by commits, padding and framing included.",
-            |s| s.storage.commits.written_bytes,
-        ),
-        ("penstock_commit_syncs_total", "Files synced by commits.", |s| {
-            s.storage.commits.syncs
-        }),
-        (
-            "penstock_batch_cache_hits_total",
-            "Reads answered from the batch cache.",
-            |s| s.storage.cache.hits,
-        ),
-        (
-            "penstock_batch_cache_misses_total",
-            "Reads that the batch cache could not answer.",
-            |s| s.storage.cache.misses,
-        ),
-        (
-            "penstock_batch_cache_hit_bytes_total",
-            "Bytes read from the batch cache.",
-            |s| s.storage.cache.hit_bytes,
-        ),
-        (
-            "penstock_batch_cache_inserted_total",
-            "Batches put into the cache.",
-            |s| s.storage.cache.inserted,
-        ),
-        (
-            "penstock_batch_cache_evicted_total",
-            "Batches evicted to make room.",
-            |s| s.storage.cache.evicted,
-        ),
-        (
-            "penstock_bounded_syncs_total",
-            "Files synced because penstock.durability.interval.* or flush.* said so.",
-            |s| s.storage.forced_syncs,
-        ),
-    ];
-    for (name, help, of) in counters {
+    for (name, help, of) in STORAGE_COUNTERS {
         by_shard(text, name, Kind::Counter, help, shards, of);
     }
-    let help = "Bytes appended that are not in segments yet: what write-behind has before it.";
-    by_shard(
-        text,
-        "penstock_write_behind_backlog_bytes",
-        Kind::Gauge,
-        help,
-        shards,
-        |s| s.storage.unwritten_bytes as u64,
-    );
-    let help = "Bytes appended that no commit has taken yet.";
-    by_shard(text, "penstock_staged_bytes", Kind::Gauge, help, shards, |s| {
-        s.storage.staged_bytes as u64
-    });
-    let help = "Bytes read from disk ahead of sequential readers.";
-    by_shard(
-        text,
-        "penstock_read_ahead_bytes",
-        Kind::Gauge,
-        help,
-        shards,
-        |s| s.storage.read_ahead_bytes as u64,
-    );
-    let help = "Segment files that are open.";
-    by_shard(
-        text,
-        "penstock_open_segment_files",
-        Kind::Gauge,
-        help,
-        shards,
-        |s| s.storage.open_segment_files as u64,
-    );
-    let help = "Allocated in segment files ahead of what is written.";
-    by_shard(
-        text,
-        "penstock_preallocated_bytes",
-        Kind::Gauge,
-        help,
-        shards,
-        |s| s.storage.ahead_bytes,
-    );
-    let help = "Bytes acknowledged and not synced yet, of topics whose penstock.durability is not fsync.";
-    by_shard(text, "penstock_unsynced_bytes", Kind::Gauge, help, shards, |s| {
-        s.storage.unsynced_bytes
-    });
+    for (name, help, of) in STORAGE_GAUGES {
+        by_shard(text, name, Kind::Gauge, help, shards, of);
+    }
     let name = "penstock_commit_duration_seconds";
     let help = "Group commits, from the moment one had something to do until it was durable.";
     histogram_seconds(

@@ -7,7 +7,7 @@ use shard::router::ShardMessage;
 use shard::runtime::port::{PortError, PortReply};
 
 use super::exposition::{Exposition, Kind};
-use super::{Admin, Phase, Running, SHARD_ANSWER_MAX, families, node_families, process};
+use super::{Admin, Phase, Running, SHARD_ANSWER_MAX, families, groups, node_families, process};
 use crate::node::NodeMessage;
 use crate::observe::metrics::Snapshot;
 use crate::observe::shard::ShardSnapshot;
@@ -17,11 +17,17 @@ pub(super) async fn scrape(admin: &Admin) -> String {
     let began = Instant::now();
     let mut text = Exposition::default();
     process::write(&mut text);
-    let answers = match admin.0.running.get() {
-        // Before the shards serve their inboxes nobody answers, and a scrape should not wait for recovery.
-        Some(running) if admin.phase() != Phase::Starting => ask_all(running, NodeMessage::Snapshot).await,
-        _ => Vec::new(),
-    };
+    let settings = &admin.0.facts.settings;
+    let (mut ledger, mut answers) = (None, Vec::new());
+    // Before the shards serve their inboxes nobody answers, and a scrape should not wait for recovery.
+    if let Some(running) = admin.0.running.get()
+        && admin.phase() != Phase::Starting
+    {
+        if settings.group_series_max > 0 {
+            ledger = Some(groups::read(running, settings.group_series_max).await);
+        }
+        answers = ask_all(running, NodeMessage::Snapshot).await;
+    }
     let silent = answers.iter().filter(|answer| answer.is_err()).count();
     let shards: Vec<ShardSnapshot> = answers.into_iter().filter_map(Result::ok).collect();
     let mut requests = Snapshot::default();
@@ -29,7 +35,11 @@ pub(super) async fn scrape(admin: &Admin) -> String {
         requests.merge(&shard.requests);
     }
     node_families::write(&mut text, admin, &shards, &requests);
-    families::write(&mut text, admin.0.facts.settings.node_id, &shards, &requests);
+    families::write(&mut text, settings.node_id, &shards, &requests);
+    groups::counts(&mut text, &shards);
+    if let (Some(ledger), Some(image)) = (&ledger, families::newest_image(&shards)) {
+        groups::write(&mut text, ledger, &image, &shards);
+    }
     let help = "Shards that did not answer this scrape.";
     text.single("penstock_scrape_silent_shards", Kind::Gauge, help, silent);
     let help = "How long this scrape took.";

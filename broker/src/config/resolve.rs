@@ -130,6 +130,7 @@ pub fn resolve(written: &AsWritten, around: Surroundings<'_>) -> Result<Resolved
         idle_max: idle_max(layers.integer("connections.max.idle.ms", -1)),
         fetch_bytes_max: whole("fetch.max.bytes"),
         fetch_session_slots: whole("max.incremental.fetch.session.cache.slots"),
+        group_series_max: whole("penstock.metrics.group.series.max"),
         producer_check_interval: Duration::from_millis(
             u64::try_from(layers.integer("producer.id.expiration.check.interval.ms", 600_000)).unwrap_or(1),
         ),

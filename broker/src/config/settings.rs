@@ -47,6 +47,8 @@ pub struct Settings {
     pub auto_create_topics: bool,
     /// `producer.id.expiration.check.interval.ms`.
     pub producer_check_interval: Duration,
+    /// `penstock.metrics.group.series.max`.
+    pub group_series_max: usize,
     /// Every key that was written, as text: the weakest layer under the dynamic ones.
     pub fixed: Arc<Overrides>,
 }
@@ -90,6 +92,7 @@ impl Default for Settings {
             fetch_session_slots: 1000,
             auto_create_topics: true,
             producer_check_interval: Duration::from_secs(600),
+            group_series_max: 100_000,
             fixed: Arc::default(),
         }
     }

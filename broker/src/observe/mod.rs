@@ -1,6 +1,7 @@
 //! What the broker counts and measures, per shard and without locks; a scrape asks each shard for a snapshot.
 
-pub mod histogram;
 pub mod metrics;
 pub mod progress;
 pub mod shard;
+
+pub use ::shard::histogram;

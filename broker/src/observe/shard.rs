@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use shard::budget::AccountImage;
+use shard::coordinator::driver::{CoordinatorStats, GroupDriver};
 use shard::driver::OwnerDriver;
 use shard::env::Env;
 use shard::ids::ShardId;
@@ -38,6 +39,8 @@ pub struct ShardSnapshot {
     pub memory: Vec<AccountImage>,
     /// Its storage.
     pub storage: StoreStats,
+    /// Its group coordinators.
+    pub groups: CoordinatorStats,
 }
 
 /// A shard's sign of life, cheaper than a snapshot.
@@ -56,6 +59,7 @@ pub fn snapshot<E: Env, L: LogsIo>(
     broker: &Broker<E>,
     driver: &OwnerDriver<E, L, NodeMessage>,
     logs: &L,
+    groups: &GroupDriver<E, NodeMessage>,
 ) -> ShardSnapshot {
     let (totals, partitions, waiting) =
         driver.with_owner(|owner| (owner.counters(), owner.partition_stats(), owner.waiting()));
@@ -72,6 +76,7 @@ pub fn snapshot<E: Env, L: LogsIo>(
         sessions: (sessions.len(), sessions.partitions_cached(), sessions.evictions()),
         memory: broker.budget.read().to_vec(),
         storage: logs.stats(),
+        groups: groups.stats(),
     }
 }
 

@@ -7,7 +7,7 @@ use crate::stop::{create_topic, fetch_request, produce};
 use crate::support::{Broker, Client};
 
 /// The value of a sample, by its whole name with labels.
-fn sample(text: &str, name: &str) -> Option<f64> {
+pub(crate) fn sample(text: &str, name: &str) -> Option<f64> {
     let line = text
         .lines()
         .find(|l| l.strip_prefix(name).is_some_and(|rest| rest.starts_with(' ')))?;
@@ -134,7 +134,7 @@ fn metrics_count_what_clients_did_and_are_well_formed() {
 }
 
 /// Every sample belongs to the family said before it, no family is said twice, no sample comes twice.
-fn well_formed(text: &str) {
+pub(crate) fn well_formed(text: &str) {
     let mut families = std::collections::BTreeSet::new();
     let mut samples = std::collections::BTreeSet::new();
     let mut family = "";

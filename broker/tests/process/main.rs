@@ -7,6 +7,7 @@ mod bombs;
 mod cli;
 mod descriptors;
 mod errors;
+mod groups;
 mod lifecycle;
 mod sessions;
 mod stop;

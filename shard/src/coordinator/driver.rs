@@ -4,6 +4,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -11,10 +12,14 @@ use protocol::{ErrorCode, Str};
 use storage::notify::Notify;
 use storage::types::{LeaderEpoch, LogId, Offset};
 
-use super::group::{GroupCoordinator, GroupOutput, GroupReply, GroupRequest, GroupSettings};
+use super::group::{
+    GroupCoordinator, GroupCounters, GroupCursor, GroupImage, GroupOutput, GroupReply, GroupRequest,
+    GroupSettings,
+};
 use super::replay::GroupReplay;
 use super::writer::{Batch, Next, Queue};
 use crate::env::{Env, Instant};
+use crate::histogram::Histogram;
 use crate::message::{
     Acks, Append, AppendItem, FetchEntry, FetchRead, Isolation, OffsetQuery, OffsetQueryKind, ReplyTo,
     ShardReply, ShardRequest,
@@ -33,6 +38,40 @@ const APPEND_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long to wait before a replay is tried again.
 const REPLAY_RETRY: Duration = Duration::from_secs(1);
 
+/// Groups and committed offsets in one page. A page takes under a millisecond: about 100 ns for each.
+const PAGE_ENTRIES_MAX: usize = 4096;
+
+/// What the coordinators of a shard have counted, since its start.
+#[derive(Clone, Debug, Default)]
+pub struct CoordinatorStats {
+    /// Partitions of `__consumer_offsets` that are being replayed.
+    pub loading: usize,
+    /// Those that serve.
+    pub serving: usize,
+    /// Those that cannot be replayed.
+    pub failed: usize,
+    /// What their groups did, also of partitions that have left.
+    pub counters: GroupCounters,
+    /// How long replays took.
+    pub loads: Histogram,
+}
+
+/// A part of a shard's groups, for a scrape.
+#[derive(Clone, Debug, Default)]
+pub struct GroupPage {
+    /// Groups with committed offsets; one may go on in the next page.
+    pub groups: Vec<GroupImage>,
+    /// Where the next page begins, if there is one.
+    pub next: Option<PageCursor>,
+}
+
+/// Where a [`GroupPage`] begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PageCursor {
+    log: LogId,
+    within: Option<GroupCursor>,
+}
+
 /// The coordinators of one shard. Cheap to clone.
 pub struct GroupDriver<E: Env, N: Send + 'static>(Rc<Inner<E, N>>);
 
@@ -43,6 +82,10 @@ struct Inner<E: Env, N: Send + 'static> {
     partitions: RefCell<BTreeMap<LogId, Partition>>,
     /// Deadlines may have come nearer.
     deadlines: Notify,
+    /// What coordinators that are gone have counted.
+    past: RefCell<GroupCounters>,
+    /// How long replays took.
+    loads: RefCell<Histogram>,
 }
 
 /// A partition of `__consumer_offsets` that is led here.
@@ -95,6 +138,8 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
             settings,
             partitions: RefCell::default(),
             deadlines: Notify::new(),
+            past: RefCell::default(),
+            loads: RefCell::default(),
         }))
     }
 
@@ -120,6 +165,7 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
     pub fn resign(&self, log: LogId) {
         let left = self.0.partitions.borrow_mut().remove(&log).map(|p| p.state);
         if let Some(State::Serving(serving)) = left {
+            self.0.past.borrow_mut().merge(serving.coordinator.counters());
             for (to, reply) in serving.coordinator.close() {
                 self.answer(to, Ok(reply));
             }
@@ -146,6 +192,60 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
             Some(error) => self.answer(to, Err(error)),
             None => self.with(log, None, |c, now, wall| c.handle(to, request, now, wall)),
         }
+    }
+
+    /// What the coordinators of this shard have counted, and how far they are.
+    #[must_use]
+    pub fn stats(&self) -> CoordinatorStats {
+        let mut stats = CoordinatorStats {
+            counters: self.0.past.borrow().clone(),
+            loads: self.0.loads.borrow().clone(),
+            ..CoordinatorStats::default()
+        };
+        for partition in self.0.partitions.borrow().values() {
+            match &partition.state {
+                State::Loading => stats.loading += 1,
+                State::Failed => stats.failed += 1,
+                State::Serving(serving) => {
+                    stats.serving += 1;
+                    stats.counters.merge(serving.coordinator.counters());
+                }
+            }
+        }
+        stats
+    }
+
+    /// The next page of this shard's groups and committed offsets, from the beginning without a cursor. Groups that come or go
+    /// between two pages are in one of them or in none.
+    #[must_use]
+    pub fn page(&self, from: Option<&PageCursor>) -> GroupPage {
+        let partitions = self.0.partitions.borrow();
+        let start = from.map_or(Bound::Unbounded, |cursor| Bound::Included(cursor.log));
+        let mut page = GroupPage::default();
+        let mut entries = 0;
+        for (log, partition) in partitions.range((start, Bound::Unbounded)) {
+            let State::Serving(serving) = &partition.state else {
+                continue;
+            };
+            let within = from
+                .filter(|cursor| cursor.log == *log)
+                .and_then(|c| c.within.as_ref());
+            let is_full = entries >= PAGE_ENTRIES_MAX;
+            let rest = match is_full {
+                true => None,
+                false => serving
+                    .coordinator
+                    .page(within, &mut entries, PAGE_ENTRIES_MAX, &mut page.groups),
+            };
+            if is_full || rest.is_some() {
+                page.next = Some(PageCursor {
+                    log: *log,
+                    within: rest,
+                });
+                break;
+            }
+        }
+        page
     }
 
     /// Changes a coordinator that serves, of that life if one is named, and carries out what came of it.
@@ -278,7 +378,9 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
         {
             match self.replay(log).await {
                 Ok((coordinator, end)) => {
-                    let took_ms = self.0.env.now().since(began).as_millis() as u64;
+                    let took = self.0.env.now().since(began);
+                    self.0.loads.borrow_mut().record(took);
+                    let took_ms = took.as_millis() as u64;
                     tracing::debug!(partition, end_offset = end.0, took_ms, "groups are loaded");
                     let serving = Serving {
                         coordinator,

@@ -69,6 +69,7 @@ fn without_configuration_the_defaults_are_the_documented_ones() {
     assert_eq!(settings.idle_max, documented.idle_max);
     assert_eq!(settings.fetch_bytes_max, documented.fetch_bytes_max);
     assert_eq!(settings.fetch_session_slots, documented.fetch_session_slots);
+    assert_eq!(settings.group_series_max, documented.group_series_max);
     assert_eq!(settings.listen_backlog, documented.listen_backlog);
     assert!(settings.auto_create_topics);
     assert!(settings.shards.is_none() && settings.memory_bytes.is_none());

@@ -88,6 +88,8 @@ pub(super) struct ClassicGroup {
     pub join_deadline: Option<Instant>,
     /// What the initial delay may still be extended by; `None` outside an initial join phase.
     pub initial_left: Option<Duration>,
+    /// When the rebalance began that is under way.
+    pub rebalancing_since: Option<Instant>,
     /// When unsynced members are given up.
     pub sync_deadline: Option<Instant>,
 }

@@ -79,7 +79,7 @@ impl GroupCoordinator {
             if left == 0 && classic.state == GroupState::Empty && classic.pending.is_empty() {
                 end_group(&mut turn, group, Then::Ended);
             } else {
-                append(&mut turn, group, old, Then::Nothing);
+                append(&mut turn, group, old, Then::Expired);
             }
         }
         let interval = turn.settings.offsets_check_interval;

@@ -9,6 +9,7 @@ use super::classic::{ClassicGroup, GroupState};
 use super::member::{Member, NEW_MEMBER_TIMEOUT, millis};
 use super::record::GroupRecord;
 use super::request::{ClientIdentity, GroupReply};
+use super::stats::RebalanceReason;
 use super::timers::Timer;
 use super::turn::{Then, Turn};
 use crate::message::ReplyTo;
@@ -147,7 +148,7 @@ impl ClassicGroup {
             GroupState::PreparingRebalance | GroupState::CompletingRebalance | GroupState::Stable => {
                 self.update(id, request);
                 self.park_join(turn, id, joining.to);
-                self.maybe_rebalance(turn);
+                self.maybe_rebalance(turn, RebalanceReason::MemberChanged);
             }
         }
         Ok(())
@@ -161,7 +162,7 @@ impl ClassicGroup {
         }
         self.add(member, &joining.request.protocol_type);
         self.expect_word(turn, &id, NEW_MEMBER_TIMEOUT);
-        self.maybe_rebalance(turn);
+        self.maybe_rebalance(turn, RebalanceReason::MemberJoined);
     }
 
     /// A JoinGroup waits; an earlier one of the same member is sent away, its client has given it up.
@@ -192,7 +193,7 @@ impl ClassicGroup {
             }
             GroupState::Stable | GroupState::CompletingRebalance => {
                 self.await_join(&new, joining.to);
-                self.rebalance(turn);
+                self.rebalance(turn, RebalanceReason::InstanceReplaced);
             }
             GroupState::PreparingRebalance | GroupState::Empty => {
                 self.await_join(&new, joining.to);
@@ -262,15 +263,17 @@ impl ClassicGroup {
     }
 
     /// Begins a rebalance unless one has begun.
-    pub(super) fn maybe_rebalance(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn maybe_rebalance(&mut self, turn: &mut Turn<'_>, reason: RebalanceReason) {
         if self.can_rebalance() {
-            self.rebalance(turn);
+            self.rebalance(turn, reason);
         }
     }
 
     /// Begins a join phase: of an empty group with a delay for others to come (CG-7), else until all members have joined
     /// again or the longest rebalance timeout is over (CG-8).
-    pub(super) fn rebalance(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn rebalance(&mut self, turn: &mut Turn<'_>, reason: RebalanceReason) {
+        turn.effects.counters.begun(reason);
+        self.rebalancing_since.get_or_insert(turn.now);
         if self.state == GroupState::CompletingRebalance {
             self.send_syncs_away(turn, ErrorCode::REBALANCE_IN_PROGRESS);
         }
@@ -345,6 +348,7 @@ impl ClassicGroup {
         }
         self.next_generation(turn.wall);
         if self.is_empty() {
+            self.rebalancing_since = None;
             let record = GroupRecord::Group {
                 group: self.id.clone(),
                 value: Some(self.record(None)),

@@ -15,6 +15,7 @@ mod offsets;
 mod record;
 mod request;
 mod session;
+mod stats;
 mod sync;
 mod timers;
 mod turn;
@@ -34,6 +35,7 @@ pub use self::request::{
     ByTopic, ClientIdentity, CommitTopic, GroupOutput, GroupReply, GroupRequest, GroupSettings, OffsetCommit,
     OffsetFetch, WriteId,
 };
+pub use self::stats::{GroupCounters, GroupCursor, GroupImage, REBALANCE_REASONS, RebalanceReason};
 
 use self::classic::ClassicGroup;
 use self::join::Joining;
@@ -212,6 +214,7 @@ impl GroupCoordinator {
             for record in done.records.iter() {
                 self.apply(record, wall);
             }
+            self.effects.counters.count(&done);
         }
         self.written(done, outcome, now, wall);
     }
@@ -262,7 +265,7 @@ impl GroupCoordinator {
                 Then::OffsetsDeleted { to, .. } => replies.push((to, GroupReply::DeleteOffsets(Err(error)))),
                 Then::Deleted { to } => replies.push((to, deletion(&write.group, Err(error)))),
                 Then::Renamed(rename) => replies.push((rename.to, join::refusal(error, &rename.new))),
-                Then::Assigned { .. } | Then::Ended | Then::Nothing => {}
+                Then::Assigned { .. } | Then::Ended | Then::Expired | Then::Nothing => {}
             }
         }
         for member in self.groups.values().flat_map(|g| g.classic.members()) {
@@ -407,7 +410,7 @@ impl GroupCoordinator {
             }
             Then::Renamed(rename) => group.classic.renamed(&mut turn, *rename, outcome),
             Then::Ended => group.is_ending = false,
-            Then::Nothing => {}
+            Then::Expired | Then::Nothing => {}
         }
         self.drop_void(&done.group);
     }

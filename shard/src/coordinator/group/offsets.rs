@@ -2,6 +2,7 @@
 //! partition beside the metadata.
 
 use std::collections::BTreeMap;
+use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::time::Duration;
 
 use protocol::{ErrorCode, Str, Uuid};
@@ -75,6 +76,25 @@ impl Offsets {
                 }
             }
         }
+    }
+
+    /// Topic, partition and offset of all that is committed, in order, behind `after`.
+    pub(super) fn behind<'a>(
+        &'a self,
+        after: Option<&'a (Str, i32)>,
+    ) -> impl Iterator<Item = (&'a Str, i32, i64)> + 'a {
+        let start = after.map_or(Unbounded, |(topic, _)| Included(topic));
+        self.0
+            .range::<Str, _>((start, Unbounded))
+            .flat_map(move |(topic, partitions)| {
+                let start = match after {
+                    Some((of, partition)) if of == topic => Excluded(*partition),
+                    _ => Unbounded,
+                };
+                partitions
+                    .range((start, Unbounded))
+                    .map(move |(partition, found)| (topic, *partition, found.offset))
+            })
     }
 
     /// What an OffsetFetch asks for.

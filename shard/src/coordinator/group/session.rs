@@ -9,6 +9,7 @@ use protocol::messages::leave_group::{
 use protocol::{ErrorCode, Str};
 
 use super::classic::{ClassicGroup, GroupState};
+use super::stats::RebalanceReason;
 use super::timers::Timer;
 use super::turn::Turn;
 
@@ -65,7 +66,7 @@ impl ClassicGroup {
             })
             .collect();
         if self.len() + self.pending.len() < before {
-            self.members_changed(turn);
+            self.members_changed(turn, RebalanceReason::MemberLeft);
         }
         LeaveGroupResponse {
             members,
@@ -103,11 +104,11 @@ impl ClassicGroup {
     }
 
     /// Members left: the others are called to join, or all that are left have.
-    fn members_changed(&mut self, turn: &mut Turn<'_>) {
+    fn members_changed(&mut self, turn: &mut Turn<'_>, reason: RebalanceReason) {
         match self.state {
             GroupState::Empty => {}
             GroupState::Stable | GroupState::CompletingRebalance => {
-                self.rebalance(turn);
+                self.rebalance(turn, reason);
                 self.maybe_end_join_phase(turn);
             }
             GroupState::PreparingRebalance => self.maybe_end_join_phase(turn),
@@ -166,7 +167,7 @@ impl ClassicGroup {
             return self.expect_word(turn, id, left);
         }
         self.take_out(turn, id);
-        self.members_changed(turn);
+        self.members_changed(turn, RebalanceReason::SessionExpired);
     }
 
     /// An id that was given out was not taken up in time.

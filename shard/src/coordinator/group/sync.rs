@@ -9,6 +9,7 @@ use protocol::{ErrorCode, Str};
 use super::classic::{ClassicGroup, GroupState};
 use super::record::GroupRecord;
 use super::request::GroupReply;
+use super::stats::RebalanceReason;
 use super::timers::Timer;
 use super::turn::{Then, Turn};
 use crate::message::ReplyTo;
@@ -94,7 +95,7 @@ impl ClassicGroup {
         self.is_assigning = false;
         if let Err(error) = outcome {
             self.send_syncs_away(turn, error);
-            return self.maybe_rebalance(turn);
+            return self.maybe_rebalance(turn, RebalanceReason::AssignmentFailed);
         }
         if let Some(GroupRecord::Group {
             value: Some(written), ..
@@ -107,6 +108,9 @@ impl ClassicGroup {
             }
         }
         self.enter(GroupState::Stable, turn.wall);
+        if let Some(since) = self.rebalancing_since.take() {
+            turn.effects.counters.rebalances.record(turn.now.since(since));
+        }
         for id in self.ids() {
             if let Some(to) = self.member_mut(&id).and_then(|m| m.sync.take()) {
                 self.renew_session(turn, &id);
@@ -171,7 +175,7 @@ impl ClassicGroup {
             self.disarm(turn, id);
             self.remove(id);
         }
-        self.maybe_rebalance(turn);
+        self.maybe_rebalance(turn, RebalanceReason::SyncExpired);
         self.maybe_end_join_phase(turn);
     }
 }

@@ -7,6 +7,7 @@ use protocol::{ErrorCode, Str};
 
 use super::record::GroupRecord;
 use super::request::{ByTopic, GroupOutput, GroupReply, GroupSettings, WriteId};
+use super::stats::GroupCounters;
 use super::timers::Timers;
 use crate::env::{Instant, WallMs};
 use crate::message::ReplyTo;
@@ -32,7 +33,9 @@ pub(super) enum Then {
     Deleted { to: ReplyTo },
     /// A group that grew old is gone, or is one still.
     Ended,
-    /// Nobody waits: an empty generation, or old offsets. Lost, it is found again.
+    /// Nobody waits: offsets grew old.
+    Expired,
+    /// Nobody waits: an empty generation, or offsets of topics that are gone. Lost, it is found again.
     Nothing,
 }
 
@@ -52,6 +55,7 @@ pub(super) struct Effects {
     pub timers: Timers,
     pub writes: VecDeque<Write>,
     pub next_write: u64,
+    pub counters: GroupCounters,
 }
 
 /// See the module.

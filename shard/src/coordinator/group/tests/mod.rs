@@ -3,6 +3,7 @@
 mod classic;
 mod model;
 mod offsets;
+mod stats;
 
 use std::collections::BTreeMap;
 use std::rc::Rc;

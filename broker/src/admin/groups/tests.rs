@@ -1,0 +1,69 @@
+//! What the ledger keeps of pages, and what it sums up.
+
+use super::*;
+
+fn image(id: &str, is_rest: bool, topics: &[(&str, &[(i32, i64)])]) -> GroupImage {
+    GroupImage {
+        id: Str::from(id.to_owned()),
+        state: GroupState::Stable,
+        members: 2,
+        topics: topics
+            .iter()
+            .map(|(topic, offsets)| (Str::from((*topic).to_owned()), offsets.to_vec()))
+            .collect(),
+        is_rest,
+    }
+}
+
+fn kept(ledger: &Ledger) -> Vec<(String, String, usize)> {
+    let topics = |group: &GroupLine| {
+        let id = group.id.to_string();
+        let topics = group.topics.iter();
+        let line = move |topic: &TopicLine| (id.clone(), topic.name.to_string(), topic.offsets.len());
+        topics.map(line).collect::<Vec<_>>()
+    };
+    ledger.groups.iter().flat_map(topics).collect()
+}
+
+fn line(group: &str, topic: &str, offsets: usize) -> (String, String, usize) {
+    (group.to_owned(), topic.to_owned(), offsets)
+}
+
+#[test]
+fn a_group_cut_by_a_page_is_one_group() {
+    let mut ledger = Ledger::new(100);
+    ledger.add(image("a", false, &[("t", &[(0, 1), (1, 2)])]));
+    ledger.add(image("a", true, &[("t", &[(2, 3)]), ("u", &[(0, 4)])]));
+    ledger.add(image("b", false, &[]));
+    assert_eq!(kept(&ledger), [line("a", "t", 3), line("a", "u", 1)]);
+    assert_eq!((ledger.groups.len(), ledger.members, ledger.offsets), (2, 4, 4));
+    assert_eq!(ledger.states[&GroupState::Stable], 2);
+}
+
+#[test]
+fn above_the_maximum_topics_are_left_out_whole_and_summed_up() {
+    let mut ledger = Ledger::new(2);
+    ledger.add(image("a", false, &[("t", &[(0, 10)])]));
+    ledger.add(image("a", true, &[("t", &[(1, 20), (2, 30)]), ("u", &[(0, 5)])]));
+    // A rest of a topic that was left out does not come in again, nor does a group above the maximum.
+    ledger.add(image("a", true, &[("u", &[(1, 6)])]));
+    ledger.add(image("b", false, &[("t", &[(0, 7)])]));
+    ledger.add(image("c", false, &[("t", &[(0, 8)])]));
+    ledger.add(image("c", true, &[("t", &[(1, 9)])]));
+    assert_eq!(kept(&ledger), [line("a", "t", 3)]);
+    assert_eq!((ledger.groups.len(), ledger.left_out.groups), (2, 1));
+    let left: Vec<_> = ledger
+        .left_out
+        .offsets
+        .iter()
+        .flat_map(|(topic, of)| of.iter().map(move |(p, sums)| (topic.as_str(), *p, *sums)))
+        .collect();
+    let expected = [
+        ("t", 0, (2, 15)),
+        ("t", 1, (1, 9)),
+        ("u", 0, (1, 5)),
+        ("u", 1, (1, 6)),
+    ];
+    assert_eq!(left, expected);
+    assert_eq!(ledger.offsets, 8);
+}
