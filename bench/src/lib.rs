@@ -5,6 +5,7 @@
 pub mod clients;
 pub mod compare;
 pub mod conformance;
+pub mod ecosystem;
 pub mod error;
 pub mod hostile;
 pub mod kafka;

@@ -1,0 +1,135 @@
+//! Kafka Connect and MirrorMaker 2 with the broker killed and restarted under them: numbered lines go in at one end, and what comes
+//! out at the other is held against them. Ours and Apache Kafka go through the same kills.
+
+pub mod connect;
+mod feed;
+pub mod mirror;
+mod rest;
+mod verdict;
+mod worker;
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+pub use self::verdict::{Verdict, judge};
+
+use crate::error::{Doing, Result, failed};
+use crate::kafka::tool;
+use crate::target::Target;
+
+/// Lines that come through between two kills, at least.
+const PROGRESS_LINES: u64 = 3000;
+/// How long that may take after a restart.
+const PROGRESS_TIMEOUT: Duration = Duration::from_secs(180);
+/// A kill comes at a random time up to this after the progress.
+const KILL_DELAY_MS_MAX: u64 = 1500;
+/// The end is reached when nothing has come through for so long.
+const QUIET: Duration = Duration::from_secs(60);
+/// How often it is looked at.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// What the console consumer waits for one more record.
+const READ_TIMEOUT_MS: &str = "8000";
+
+/// What to do to the broker.
+#[derive(Clone, Copy, Debug)]
+pub struct Scenario {
+    /// How often it is killed.
+    pub kills: u32,
+    /// Of the random delays before each kill.
+    pub seed: u64,
+}
+
+/// Kills and restarts the broker, each time after some progress. Returns the times from each kill to the first progress after it.
+fn kill_repeatedly(
+    target: &mut Target,
+    scenario: Scenario,
+    mut arrived: impl FnMut() -> Result<u64>,
+) -> Result<Vec<Duration>> {
+    let mut random = scenario.seed | 1;
+    let mut outages = Vec::new();
+    await_progress(&mut arrived, PROGRESS_LINES)?;
+    for _ in 0..scenario.kills {
+        // xorshift: the delays only have to differ.
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        std::thread::sleep(Duration::from_millis(random % KILL_DELAY_MS_MAX));
+        target.kill()?;
+        let killed = Instant::now();
+        target.start(None)?;
+        await_progress(&mut arrived, 1)?;
+        outages.push(killed.elapsed());
+        await_progress(&mut arrived, PROGRESS_LINES)?;
+    }
+    Ok(outages)
+}
+
+fn await_progress(arrived: &mut impl FnMut() -> Result<u64>, lines: u64) -> Result<()> {
+    let before = arrived()?;
+    let started = Instant::now();
+    while arrived()? < before + lines {
+        if started.elapsed() > PROGRESS_TIMEOUT {
+            let came = arrived()? - before;
+            return failed(format!(
+                "{PROGRESS_TIMEOUT:?} after the start {came} lines have come through, not {lines}"
+            ));
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
+    Ok(())
+}
+
+/// Waits until `arrived` has `lines`, or nothing more comes: what is missing then is found by looking.
+fn await_end(mut arrived: impl FnMut() -> Result<u64>, lines: u64) -> Result<()> {
+    let mut last = (arrived()?, Instant::now());
+    while last.0 < lines && last.1.elapsed() < QUIET {
+        let now = arrived()?;
+        if now > last.0 {
+            last = (now, Instant::now());
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
+    Ok(())
+}
+
+/// All values of a topic as `(partition, line)`, in each partition's order.
+fn read_topic(bootstrap: &str, topic: &str) -> Result<Vec<(u32, String)>> {
+    let mut command = tool("org.apache.kafka.tools.consumer.ConsoleConsumer");
+    command.args([
+        "--bootstrap-server",
+        bootstrap,
+        "--topic",
+        topic,
+        "--from-beginning",
+        "--timeout-ms",
+        READ_TIMEOUT_MS,
+        "--formatter-property",
+        "print.partition=true",
+    ]);
+    let out = command
+        .stdin(Stdio::null())
+        .output()
+        .doing("the console consumer")?;
+    if !out.status.success() {
+        let said = String::from_utf8_lossy(&out.stderr);
+        return failed(format!("the console consumer of {topic}: {said}"));
+    }
+    let text = String::from_utf8_lossy(&out.stdout);
+    text.lines()
+        .map(|line| {
+            let fields = line
+                .strip_prefix("Partition:")
+                .and_then(|rest| rest.split_once('\t'));
+            match fields.and_then(|(partition, value)| Some((partition.parse().ok()?, value.to_owned()))) {
+                Some(found) => Ok(found),
+                None => failed(format!("the console consumer of {topic} printed {line:?}")),
+            }
+        })
+        .collect()
+}
+
+/// Writes a file, saying which when that fails.
+fn write(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, text).doing(path.display())
+}
