@@ -11,9 +11,9 @@ use std::process::ExitCode;
 pub enum Status {
     /// The command line is wrong (EX_USAGE).
     Usage = 64,
-    /// Files hold what they must not (EX_DATAERR).
+    /// Files hold what they must not, or what a command names does not exist (EX_DATAERR).
     Data = 65,
-    /// Something that is needed cannot be had: a port, a lock (EX_UNAVAILABLE).
+    /// Something that is needed cannot be had: a port, a lock, a broker to talk to (EX_UNAVAILABLE).
     Unavailable = 69,
     /// A bug of ours (EX_SOFTWARE).
     Software = 70,
@@ -21,6 +21,12 @@ pub enum Status {
     System = 71,
     /// Reading or writing failed (EX_IOERR).
     Io = 74,
+    /// It may succeed later: a group has members, a coordinator is loading (EX_TEMPFAIL).
+    TempFail = 75,
+    /// A peer does not speak the protocol (EX_PROTOCOL).
+    Protocol = 76,
+    /// The cluster does not allow it (EX_NOPERM).
+    NoPermission = 77,
     /// The configuration is wrong (EX_CONFIG).
     Config = 78,
 }

@@ -4,6 +4,7 @@ pub mod admin;
 pub mod api;
 pub mod assembly;
 pub mod cli;
+pub mod client;
 pub mod config;
 pub mod control;
 pub mod descriptors;

@@ -3,7 +3,11 @@
 
 mod check;
 mod config;
+mod group;
 pub mod logging;
+mod remote;
+mod table;
+mod topic;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -27,6 +31,7 @@ Examples:
   PENSTOCK_LOG_DIRS=/var/lib/penstock penstock the same key from the environment
   penstock config --config server.properties   every effective value and where it comes from
   penstock check                               what this host allows, and what to change
+  penstock topic list, penstock group list     topics and consumer groups of a running broker; each has --help
 
 Settings have Kafka's names and units; our own begin with `penstock.`. Where a key is set in several places, the strongest wins:
   built-in default < file < PENSTOCK_… environment < --override < dynamic configs (kafka-configs)
@@ -42,8 +47,8 @@ Exit codes (sysexits):
   0   stopped as asked         71  the system refuses: memory, io_uring
   64  wrong command line       74  reading or writing failed
   65  damaged files            78  wrong configuration, or the data are in use
-  69  a port is in use         128+n  ended by a second signal n
-  70  a bug of ours";
+  69  a port is in use         75–77  `penstock topic --help`
+  70  a bug of ours            128+n  ended by a second signal n";
 
 /// The command line as it was given.
 #[derive(Debug, Parser)]
@@ -84,9 +89,13 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Topics of a running broker: list, describe, create, alter, delete
+    Topic(topic::TopicArgs),
+    /// Consumer groups of a running broker: list, describe with lag, reset and delete offsets
+    Group(group::GroupArgs),
 }
 
-/// Options of every command.
+/// Options of the commands that are about the broker of this host.
 #[derive(Clone, Debug, Default, Args)]
 struct Options {
     /// A file in the form of Kafka's server.properties [env: PENSTOCK_CONFIG]
@@ -118,6 +127,8 @@ pub enum Action {
         /// As JSON.
         json: bool,
     },
+    /// Ask a running broker something, or have it do something.
+    Remote,
 }
 
 impl CommandLine {
@@ -141,6 +152,7 @@ impl CommandLine {
             None | Some(Command::Start { .. }) => Action::Start,
             Some(Command::Config { json, .. }) => Action::Config { json },
             Some(Command::Check { json, .. }) => Action::Check { json },
+            Some(Command::Topic(_) | Command::Group(_)) => Action::Remote,
         }
     }
 
@@ -148,7 +160,7 @@ impl CommandLine {
     fn options(&self) -> Options {
         let before = self.options.clone();
         let after = match &self.command {
-            None => Options::default(),
+            None | Some(Command::Topic(_) | Command::Group(_)) => Options::default(),
             Some(
                 Command::Start { options } | Command::Config { options, .. } | Command::Check { options, .. },
             ) => options.clone(),
@@ -159,6 +171,17 @@ impl CommandLine {
             log: after.log.or(before.log),
             log_format: after.log_format.or(before.log_format),
         }
+    }
+
+    /// A broker's settings mean nothing to a command that asks a running one; they would be ignored silently.
+    fn refuse_broker_options(&self) -> Result<(), Failure> {
+        if self.options.config.is_none() && self.options.overrides.is_empty() {
+            return Ok(());
+        }
+        Err(Failure::new(
+            Status::Usage,
+            "--config and --override in front of topic and group are settings of a broker; leave them out, and say --bootstrap HOST:PORT",
+        ))
     }
 
     /// Starts logging as the options and the environment say. The log is complete once the guard is dropped.
@@ -199,16 +222,30 @@ impl CommandLine {
     }
 }
 
-/// Does what only prints: `config` and `check`.
+/// Does what ends by itself: `config`, `check`, `topic`, `group`.
 ///
 /// # Errors
-/// As [`CommandLine::configuration`]; `check` fails when the host cannot run a broker.
+/// As [`CommandLine::configuration`]; `check` fails when the host cannot run a broker; `topic` and `group` when it cannot be
+/// done.
 pub fn print(command_line: &CommandLine, action: Action) -> Result<(), Failure> {
+    match &command_line.command {
+        Some(Command::Topic(args)) => {
+            return command_line
+                .refuse_broker_options()
+                .and_then(|()| topic::run(args));
+        }
+        Some(Command::Group(args)) => {
+            return command_line
+                .refuse_broker_options()
+                .and_then(|()| group::run(args));
+        }
+        _ => {}
+    }
     let (written, resolved) = command_line.configuration()?;
     match action {
         Action::Config { json } => config::print(&written, &resolved, json),
         Action::Check { json } => check::print(&resolved.settings, json),
-        Action::Start => Ok(()),
+        Action::Start | Action::Remote => Ok(()),
     }
 }
 

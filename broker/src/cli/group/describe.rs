@@ -1,0 +1,298 @@
+//! `penstock group describe`: offsets, log ends, lag and members of groups.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use super::super::remote::Report;
+use super::super::table::{Align, Table, clean, number};
+use crate::client::{Address, Client, ClientError, Committed, GroupView, LATEST, MemberView, TopicPartition};
+
+/// Everything that is known about a group.
+struct Described {
+    group: GroupView,
+    coordinator: Option<Address>,
+    committed: BTreeMap<TopicPartition, Committed>,
+    /// Log ends, where the partition exists and has a leader.
+    ends: BTreeMap<TopicPartition, i64>,
+}
+
+/// A partition of a group: one that is committed, or assigned, or both.
+struct Row<'a> {
+    partition: &'a TopicPartition,
+    committed: Option<&'a Committed>,
+    end: Option<i64>,
+    /// Records behind the committed offset, as Kafka's tool counts them; negative when the log was cut.
+    lag: Option<i64>,
+    member: Option<&'a MemberView>,
+}
+
+pub(super) fn run(client: &mut Client, names: &[String]) -> Result<Report, ClientError> {
+    let mut text = String::new();
+    let mut json = Vec::new();
+    for name in names {
+        let described = describe(client, name)?;
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        text.push_str(&as_text(&described));
+        json.push(as_json(&described));
+    }
+    Ok(Report {
+        text,
+        json: json.into(),
+    })
+}
+
+fn describe(client: &mut Client, name: &str) -> Result<Described, ClientError> {
+    let group = client.group(name)?.ok_or_else(|| super::unknown(name))?;
+    let committed = client.committed(name)?;
+    let mut wanted: BTreeSet<TopicPartition> = committed.keys().cloned().collect();
+    wanted.extend(
+        group
+            .members
+            .iter()
+            .flat_map(|member| member.assignment.iter().cloned()),
+    );
+    let names: BTreeSet<String> = wanted.iter().map(|(topic, _)| topic.clone()).collect();
+    let names: Vec<String> = names.into_iter().collect();
+    // A topic may be gone, and a leader away; both are shown without a log end.
+    let topics = client.topics(Some(&names))?;
+    wanted.retain(|(topic, index)| {
+        let partition = topics.get(topic).and_then(|t| t.partitions.get(index));
+        partition.is_some_and(|p| p.leader.is_some())
+    });
+    Ok(Described {
+        ends: client.offsets(&wanted, LATEST)?,
+        coordinator: client.address_of(group.coordinator).cloned(),
+        group,
+        committed,
+    })
+}
+
+fn rows(of: &Described) -> Vec<Row<'_>> {
+    let mut owners: BTreeMap<&TopicPartition, &MemberView> = BTreeMap::new();
+    for member in &of.group.members {
+        owners.extend(member.assignment.iter().map(|partition| (partition, member)));
+    }
+    let partitions: BTreeSet<&TopicPartition> = of.committed.keys().chain(owners.keys().copied()).collect();
+    partitions
+        .into_iter()
+        .map(|partition| {
+            let committed = of.committed.get(partition);
+            let end = of.ends.get(partition).copied();
+            Row {
+                partition,
+                committed,
+                end,
+                lag: committed.and_then(|c| end?.checked_sub(c.offset)),
+                member: owners.get(partition).copied(),
+            }
+        })
+        .collect()
+}
+
+fn total_lag(rows: &[Row<'_>]) -> i64 {
+    rows.iter().filter_map(|row| row.lag).fold(0, i64::saturating_add)
+}
+
+fn as_text(of: &Described) -> String {
+    let group = &of.group;
+    let rows = rows(of);
+    let at = of
+        .coordinator
+        .as_ref()
+        .map(|at| format!(" at {at}"))
+        .unwrap_or_default();
+    let protocol = match (group.protocol_type.as_str(), group.protocol.as_str()) {
+        ("", _) => "-".to_owned(),
+        (kind, "") => kind.to_owned(),
+        (kind, protocol) => format!("{kind}/{protocol}"),
+    };
+    let mut text = format!(
+        "Group {}  state {}  type {}  protocol {}  coordinator {}{at}  members {}  lag {}\n",
+        clean(&group.group),
+        clean(&group.state),
+        group.kind,
+        clean(&protocol),
+        group.coordinator,
+        group.members.len(),
+        total_lag(&rows)
+    );
+    let mut offsets = Table::new(&[
+        ("TOPIC", Align::Left),
+        ("PARTITION", Align::Right),
+        ("COMMITTED", Align::Right),
+        ("LOG-END", Align::Right),
+        ("LAG", Align::Right),
+        ("MEMBER", Align::Left),
+    ]);
+    for row in &rows {
+        offsets.row(vec![
+            row.partition.0.clone(),
+            row.partition.1.to_string(),
+            number(row.committed.map(|c| c.offset)),
+            number(row.end),
+            number(row.lag),
+            row.member.map(|m| m.member.clone()).unwrap_or_default(),
+        ]);
+    }
+    if !rows.is_empty() {
+        text.push_str(&offsets.text());
+    }
+    let mut members = Table::new(&[
+        ("MEMBER", Align::Left),
+        ("INSTANCE", Align::Left),
+        ("CLIENT", Align::Left),
+        ("HOST", Align::Left),
+        ("ASSIGNMENT", Align::Left),
+    ]);
+    for member in &group.members {
+        members.row(vec![
+            member.member.clone(),
+            member.instance.clone().unwrap_or_default(),
+            member.client.clone(),
+            member.host.clone(),
+            assignment(member),
+        ]);
+    }
+    if !group.members.is_empty() {
+        text.push_str(&members.text());
+    }
+    text
+}
+
+/// What a member has, by topic: `orders:0,1 payments:2`.
+fn assignment(member: &MemberView) -> String {
+    let topics: Vec<String> = by_topic(member)
+        .into_iter()
+        .map(|(topic, numbers)| format!("{topic}:{}", super::super::table::list(&numbers)))
+        .collect();
+    topics.join(" ")
+}
+
+fn by_topic(member: &MemberView) -> BTreeMap<&str, Vec<i32>> {
+    let mut topics: BTreeMap<&str, Vec<i32>> = BTreeMap::new();
+    for (topic, index) in &member.assignment {
+        topics.entry(topic).or_default().push(*index);
+    }
+    topics.values_mut().for_each(|numbers| numbers.sort_unstable());
+    topics
+}
+
+fn as_json(of: &Described) -> Value {
+    let group = &of.group;
+    let rows = rows(of);
+    let offsets: Vec<Value> = rows
+        .iter()
+        .map(|row| {
+            json!({
+                "topic": row.partition.0,
+                "partition": row.partition.1,
+                "committed_offset": row.committed.map(|c| c.offset),
+                "metadata": row.committed.map(|c| c.metadata.as_str()),
+                "log_end_offset": row.end,
+                "lag": row.lag,
+                "member_id": row.member.map(|m| m.member.as_str()),
+                "client_id": row.member.map(|m| m.client.as_str()),
+                "host": row.member.map(|m| m.host.as_str()),
+            })
+        })
+        .collect();
+    let members: Vec<Value> = group
+        .members
+        .iter()
+        .map(|member| {
+            let assignment: Vec<Value> = by_topic(member)
+                .into_iter()
+                .map(|(topic, partitions)| json!({"topic": topic, "partitions": partitions}))
+                .collect();
+            json!({
+                "member_id": member.member,
+                "instance_id": member.instance,
+                "client_id": member.client,
+                "host": member.host,
+                "assignment": assignment,
+            })
+        })
+        .collect();
+    json!({
+        "group": group.group,
+        "type": group.kind,
+        "state": group.state,
+        "protocol_type": group.protocol_type,
+        "protocol": group.protocol,
+        "coordinator": {
+            "id": group.coordinator,
+            "host": of.coordinator.as_ref().map(|at| at.host.as_str()),
+            "port": of.coordinator.as_ref().map(|at| at.port),
+        },
+        "total_lag": total_lag(&rows),
+        "members": members,
+        "offsets": offsets,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn described() -> Described {
+        let key = |topic: &str, index: i32| (topic.to_owned(), index);
+        let committed = |offset| Committed {
+            offset,
+            metadata: String::new(),
+        };
+        Described {
+            group: GroupView {
+                group: "readers".to_owned(),
+                kind: "classic",
+                state: "Stable".to_owned(),
+                protocol_type: "consumer".to_owned(),
+                protocol: "range".to_owned(),
+                coordinator: 1,
+                members: vec![MemberView {
+                    member: "m1".to_owned(),
+                    instance: None,
+                    client: "c".to_owned(),
+                    host: "/127.0.0.1".to_owned(),
+                    assignment: vec![key("t", 2), key("t", 0)],
+                }],
+            },
+            coordinator: Address::parse("127.0.0.1:9092"),
+            committed: [
+                (key("gone", 0), committed(3)),
+                (key("t", 0), committed(4)),
+                (key("t", 1), committed(9)),
+            ]
+            .into(),
+            ends: [(key("t", 0), 10), (key("t", 1), 7), (key("t", 2), 5)].into(),
+        }
+    }
+
+    #[test]
+    fn committed_and_assigned_partitions_are_shown_with_kafkas_lag() {
+        let text = as_text(&described());
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            lines[0],
+            "Group readers  state Stable  type classic  protocol consumer/range  coordinator 1 at 127.0.0.1:9092  members 1  lag 4"
+        );
+        assert_eq!(lines[2], "gone           0          3        -    -  -");
+        assert_eq!(lines[3], "t              0          4       10    6  m1");
+        assert_eq!(lines[4], "t              1          9        7   -2  -");
+        assert_eq!(lines[5], "t              2          -        5    -  m1");
+        assert_eq!(lines[7], "m1      -         c       /127.0.0.1  t:0,2");
+    }
+
+    #[test]
+    fn scripts_find_null_where_nothing_is_known() {
+        let json = as_json(&described());
+        assert_eq!(json["total_lag"], 4);
+        assert_eq!(json["offsets"][0]["log_end_offset"], Value::Null);
+        assert_eq!(json["offsets"][1]["lag"], 6);
+        assert_eq!(json["offsets"][3]["committed_offset"], Value::Null);
+        assert_eq!(json["members"][0]["assignment"][0]["partitions"], json!([0, 2]));
+        assert_eq!(json["coordinator"]["port"], 9092);
+    }
+}

@@ -1,0 +1,279 @@
+//! `penstock group`: the daily tasks around consumer groups, against any running Kafka broker.
+
+mod describe;
+mod plan;
+mod reset;
+mod spec;
+mod time;
+
+use std::collections::BTreeSet;
+
+use clap::{ArgGroup, Args, Subcommand};
+use serde_json::json;
+
+use super::remote::{EXIT_CODES, Remote, Report, all_done, confirm};
+use super::table::{Align, Table, clean};
+use crate::client::{Client, ClientError, GroupListing, TopicPartition};
+use crate::exit::Failure;
+
+use self::spec::{To, TopicSpec};
+
+const EXAMPLES: &str = "\
+Examples:
+  penstock group list --state Stable
+  penstock group describe readers                                   offsets, lag and members
+  penstock group reset-offsets readers --all-topics --to earliest   only shows what would be written
+  penstock group reset-offsets readers --topic orders:0,1 --to 2026-11-30T04:00:00Z --execute
+  penstock group reset-offsets readers --topic orders --shift -100 --execute
+  penstock group delete-offsets readers --topic orders --yes
+  penstock group delete readers --yes
+  penstock group describe readers --json | jq '.[0].total_lag'
+
+Resetting needs a group without members: stop its consumers first.
+The fields of --json are in docs/OPERATIONS.md.";
+
+/// `penstock group …`
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "`penstock group --help` has examples and exit codes.", after_long_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
+pub(super) struct GroupArgs {
+    #[command(flatten)]
+    remote: Remote,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum Verb {
+    /// All groups with type and state
+    List {
+        /// Only groups in this state: Stable, Empty, PreparingRebalance, …; may be repeated
+        #[arg(long = "state", value_name = "STATE", value_delimiter = ',')]
+        states: Vec<String>,
+        /// Only groups of this type: classic, consumer, share, streams; may be repeated
+        #[arg(long = "type", value_name = "TYPE", value_delimiter = ',')]
+        types: Vec<String>,
+    },
+    /// Committed offsets, log ends, lag and members
+    Describe {
+        /// Which groups
+        #[arg(value_name = "GROUP", required = true)]
+        groups: Vec<String>,
+    },
+    /// Let a group without members go on elsewhere; shows the plan, and writes it with --execute
+    ResetOffsets(ResetArgs),
+    /// Delete groups without members, with all they have committed
+    Delete {
+        /// Which groups
+        #[arg(value_name = "GROUP", required = true)]
+        groups: Vec<String>,
+        /// Do not ask
+        #[arg(short, long)]
+        yes: bool,
+    },
+    /// Delete what a group has committed for topics that no member consumes
+    DeleteOffsets {
+        /// Which group
+        #[arg(value_name = "GROUP")]
+        group: String,
+        /// A topic, or some of its partitions; may be repeated
+        #[arg(short, long = "topic", value_name = "TOPIC[:0,1,2]", required = true, value_parser = TopicSpec::parse)]
+        topics: Vec<TopicSpec>,
+        /// Do not ask
+        #[arg(short, long)]
+        yes: bool,
+    },
+}
+
+#[derive(Clone, Debug, Args)]
+#[command(group = ArgGroup::new("target").required(true))]
+#[command(group = ArgGroup::new("scope").required(true))]
+struct ResetArgs {
+    /// Which group; one that does not exist is created by its offsets
+    #[arg(value_name = "GROUP")]
+    group: String,
+    /// A topic, or some of its partitions; may be repeated
+    #[arg(short, long = "topic", group = "scope", value_name = "TOPIC[:0,1,2]", value_parser = TopicSpec::parse)]
+    topics: Vec<TopicSpec>,
+    /// Every topic for which something is committed
+    #[arg(long, group = "scope", conflicts_with = "topics")]
+    all_topics: bool,
+    /// earliest, latest, current, an offset, a time (ISO 8601, UTC without a zone) or a duration before now (PT1H)
+    #[arg(long, group = "target", value_name = "WHERE", value_parser = To::parse)]
+    to: Option<To>,
+    /// So many records on; back when negative
+    #[arg(
+        long,
+        group = "target",
+        conflicts_with = "to",
+        value_name = "N",
+        allow_negative_numbers = true
+    )]
+    shift: Option<i64>,
+    /// Write the new offsets
+    #[arg(long)]
+    execute: bool,
+    /// Only show what would be written; so it is without --execute
+    #[arg(long, conflicts_with = "execute")]
+    dry_run: bool,
+}
+
+/// Does what was asked for and says it.
+pub(super) fn run(args: &GroupArgs) -> Result<(), Failure> {
+    let mut client = args.remote.client()?;
+    match &args.verb {
+        Verb::List { states, types } => {
+            args.remote.print(&listed(&client.groups(states, types)?));
+            Ok(())
+        }
+        Verb::Describe { groups } => {
+            args.remote.print(&describe::run(&mut client, groups)?);
+            Ok(())
+        }
+        Verb::ResetOffsets(reset) => {
+            let (report, outcome) = reset::run(&mut client, reset)?;
+            args.remote.print(&report);
+            outcome
+        }
+        Verb::Delete { groups, yes } => {
+            confirm(
+                *yes,
+                &format!("Delete {} with all committed offsets", clean(&groups.join(", "))),
+            )?;
+            let outcomes: Vec<_> = groups.iter().map(|g| (g, client.delete_group(g))).collect();
+            let done: Vec<&str> = outcomes
+                .iter()
+                .filter(|(_, o)| o.is_ok())
+                .map(|(g, _)| g.as_str())
+                .collect();
+            args.remote.print(&Report {
+                text: done
+                    .iter()
+                    .map(|group| format!("deleted {}\n", clean(group)))
+                    .collect(),
+                json: json!({ "deleted": done }),
+            });
+            all_done(outcomes.into_iter().map(|(_, outcome)| outcome))
+        }
+        Verb::DeleteOffsets { group, topics, yes } => {
+            let partitions = committed_of(&mut client, group, topics)?;
+            let what = format!(
+                "Delete {} committed offsets of {}",
+                partitions.len(),
+                clean(group)
+            );
+            confirm(*yes, &what)?;
+            let outcomes = client.delete_offsets(group, &partitions)?;
+            let done: Vec<&TopicPartition> = outcomes
+                .iter()
+                .filter(|(_, o)| o.is_ok())
+                .map(|(p, _)| p)
+                .collect();
+            args.remote.print(&Report {
+                text: done.iter().map(|(t, n)| format!("deleted {}-{n}\n", clean(t))).collect(),
+                json: json!({
+                    "group": group,
+                    "deleted": done.iter().map(|(t, n)| json!({"topic": t, "partition": n})).collect::<Vec<_>>(),
+                }),
+            });
+            all_done(outcomes.into_iter().map(|(_, outcome)| outcome))
+        }
+    }
+}
+
+/// The partitions meant for which something is committed.
+fn committed_of(
+    client: &mut Client,
+    group: &str,
+    topics: &[TopicSpec],
+) -> Result<BTreeSet<TopicPartition>, ClientError> {
+    let committed = client.committed(group)?;
+    if committed.is_empty() && client.group(group)?.is_none() {
+        return Err(unknown(group));
+    }
+    let mut partitions = BTreeSet::new();
+    for spec in topics {
+        let matches = |(topic, number): &&TopicPartition| {
+            *topic == spec.topic && spec.partitions.as_ref().is_none_or(|p| p.contains(number))
+        };
+        let before = partitions.len();
+        partitions.extend(committed.keys().filter(matches).cloned());
+        let missing = spec
+            .partitions
+            .iter()
+            .flatten()
+            .find(|n| !committed.contains_key(&(spec.topic.clone(), **n)));
+        if missing.is_some() || partitions.len() == before {
+            let which = missing.map(|n| format!("-{n}")).unwrap_or_default();
+            return Err(ClientError::new(
+                crate::client::Kind::Data,
+                format!(
+                    "group '{group}' has nothing committed for {}{which}; `penstock group describe {group}` shows what it has",
+                    spec.topic
+                ),
+            ));
+        }
+    }
+    Ok(partitions)
+}
+
+/// The failure about a group that nobody knows.
+fn unknown(group: &str) -> ClientError {
+    ClientError::answer(
+        &format!("looking for group '{group}'"),
+        protocol::ErrorCode::GROUP_ID_NOT_FOUND,
+        None,
+    )
+}
+
+fn listed(groups: &[GroupListing]) -> Report {
+    let mut table = Table::new(&[
+        ("GROUP", Align::Left),
+        ("TYPE", Align::Left),
+        ("STATE", Align::Left),
+        ("PROTOCOL", Align::Left),
+        ("COORDINATOR", Align::Right),
+    ]);
+    let mut json = Vec::new();
+    for group in groups {
+        table.row(vec![
+            group.group.clone(),
+            group.kind.clone(),
+            group.state.clone(),
+            group.protocol_type.clone(),
+            group.coordinator.to_string(),
+        ]);
+        json.push(json!({
+            "group": group.group,
+            "type": group.kind,
+            "state": group.state,
+            "protocol_type": group.protocol_type,
+            "coordinator": group.coordinator,
+        }));
+    }
+    Report {
+        text: table.text(),
+        json: json.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_has_a_dash_where_an_old_broker_tells_nothing() {
+        let group = GroupListing {
+            group: "readers".to_owned(),
+            state: "Stable".to_owned(),
+            kind: String::new(),
+            protocol_type: "consumer".to_owned(),
+            coordinator: 1,
+        };
+        let report = listed(&[group]);
+        assert_eq!(
+            report.text,
+            "GROUP    TYPE  STATE   PROTOCOL  COORDINATOR\nreaders  -     Stable  consumer            1\n"
+        );
+        assert_eq!(report.json[0]["state"], "Stable");
+    }
+}

@@ -1,0 +1,272 @@
+//! `penstock topic`: the daily tasks around topics, against any running Kafka broker.
+
+mod describe;
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+
+use super::remote::{EXIT_CODES, Remote, Report, all_done, confirm, pair};
+use super::table::{Align, Table, clean};
+use crate::client::{Client, ClientError, Kind, NewTopic, TopicView};
+use crate::exit::{Failure, Status};
+
+const EXAMPLES: &str = "\
+Examples:
+  penstock topic list
+  penstock topic create orders --partitions 6 --config retention.ms=86400000
+  penstock topic describe orders                 leaders, in-sync replicas, offsets, bytes, configs that are set
+  penstock topic alter orders --partitions 12 --config cleanup.policy=compact --unset retention.ms
+  penstock topic delete orders --yes
+  penstock topic describe --json orders | jq '.[0].partitions[].latest_offset'
+
+The fields of --json are in docs/OPERATIONS.md.";
+
+/// `penstock topic …`
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "`penstock topic --help` has examples and exit codes.", after_long_help = format!("{EXAMPLES}\n\n{EXIT_CODES}"))]
+pub(super) struct TopicArgs {
+    #[command(flatten)]
+    remote: Remote,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum Verb {
+    /// All topics with their partitions and replicas
+    List {
+        /// Also the cluster's own, like __consumer_offsets
+        #[arg(long)]
+        internal: bool,
+    },
+    /// Partitions with leader, in-sync replicas, offsets and bytes; configs that are set
+    Describe {
+        /// Which topics; all that are not internal when none is named
+        #[arg(value_name = "TOPIC")]
+        topics: Vec<String>,
+    },
+    /// Create topics
+    Create {
+        #[arg(value_name = "TOPIC", required = true)]
+        topics: Vec<String>,
+        /// How many partitions; the broker's num.partitions when not said
+        #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
+        partitions: Option<i32>,
+        /// How many replicas; the broker's default.replication.factor when not said
+        #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(i16).range(1..))]
+        replication_factor: Option<i16>,
+        /// Set a config; may be repeated
+        #[arg(short, long = "config", value_name = "NAME=VALUE", value_parser = pair)]
+        configs: Vec<(String, String)>,
+        /// A topic that exists already is no failure
+        #[arg(long)]
+        if_not_exists: bool,
+    },
+    /// Add partitions, set or unset configs
+    Alter {
+        #[arg(value_name = "TOPIC")]
+        topic: String,
+        /// How many partitions there shall be; more than there are
+        #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
+        partitions: Option<i32>,
+        /// Set a config; may be repeated
+        #[arg(short, long = "config", value_name = "NAME=VALUE", value_parser = pair)]
+        configs: Vec<(String, String)>,
+        /// Let a config have its default again; may be repeated
+        #[arg(short, long = "unset", value_name = "NAME")]
+        unset: Vec<String>,
+    },
+    /// Delete topics with all their records
+    Delete {
+        #[arg(value_name = "TOPIC", required = true)]
+        topics: Vec<String>,
+        /// Do not ask
+        #[arg(short, long)]
+        yes: bool,
+        /// A topic that does not exist is no failure
+        #[arg(long)]
+        if_exists: bool,
+    },
+}
+
+/// Does what was asked for and says it.
+pub(super) fn run(args: &TopicArgs) -> Result<(), Failure> {
+    let mut client = args.remote.client()?;
+    match &args.verb {
+        Verb::List { internal } => args.remote.print(&list(&mut client, *internal)?),
+        Verb::Describe { topics } => args.remote.print(&describe::run(&mut client, topics)?),
+        Verb::Create {
+            topics,
+            partitions,
+            replication_factor,
+            configs,
+            if_not_exists,
+        } => {
+            let new = |name: &String| NewTopic {
+                name: name.clone(),
+                partitions: partitions.unwrap_or(-1),
+                replication_factor: replication_factor.unwrap_or(-1),
+                configs: configs.clone(),
+            };
+            let topics: Vec<NewTopic> = topics.iter().map(new).collect();
+            let outcomes = client.create_topics(&topics)?;
+            let ignored = if_not_exists.then_some(protocol::ErrorCode::TOPIC_ALREADY_EXISTS);
+            return tell(args, "created", outcomes, ignored);
+        }
+        Verb::Alter {
+            topic,
+            partitions,
+            configs,
+            unset,
+        } => {
+            alter(&mut client, topic, *partitions, configs, unset)?;
+            args.remote.print(&done("altered", std::slice::from_ref(topic)));
+        }
+        Verb::Delete {
+            topics,
+            yes,
+            if_exists,
+        } => {
+            confirm(
+                *yes,
+                &format!("Delete {} with all records", clean(&topics.join(", "))),
+            )?;
+            let outcomes = client.delete_topics(topics)?;
+            let ignored = if_exists.then_some(protocol::ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
+            return tell(args, "deleted", outcomes, ignored);
+        }
+    }
+    Ok(())
+}
+
+/// Says which of several things were done, and fails with what failed, the ignored code apart.
+fn tell(
+    args: &TopicArgs,
+    verb: &str,
+    outcomes: Vec<(String, Result<(), ClientError>)>,
+    ignored: Option<protocol::ErrorCode>,
+) -> Result<(), Failure> {
+    let names: Vec<String> = outcomes
+        .iter()
+        .filter(|(_, outcome)| outcome.is_ok())
+        .map(|(name, _)| name.clone())
+        .collect();
+    args.remote.print(&done(verb, &names));
+    let is_ignored = |error: &ClientError| ignored.is_some_and(|code| error.kind == Kind::Answer(code));
+    all_done(outcomes.into_iter().map(|(_, outcome)| match outcome {
+        Err(error) if is_ignored(&error) => Ok(()),
+        outcome => outcome,
+    }))
+}
+
+fn done(verb: &str, names: &[String]) -> Report {
+    Report {
+        text: names
+            .iter()
+            .map(|name| format!("{verb} {}\n", clean(name)))
+            .collect(),
+        json: json!({ verb: names }),
+    }
+}
+
+fn list(client: &mut Client, internal: bool) -> Result<Report, ClientError> {
+    let topics = client.topics(None)?;
+    let topics: Vec<&TopicView> = topics.values().filter(|t| internal || !t.is_internal).collect();
+    Ok(listed(&topics))
+}
+
+fn listed(topics: &[&TopicView]) -> Report {
+    let mut table = Table::new(&[
+        ("TOPIC", Align::Left),
+        ("PARTITIONS", Align::Right),
+        ("REPLICAS", Align::Right),
+        ("UNDER-REPLICATED", Align::Right),
+        ("LEADERLESS", Align::Right),
+    ]);
+    let mut json = Vec::new();
+    for topic in topics {
+        let count = |which: fn(&crate::client::PartitionView) -> bool| {
+            topic.partitions.values().filter(|p| which(p)).count()
+        };
+        let under_replicated = count(|p| p.isr.len() < p.replicas.len());
+        let leaderless = count(|p| p.leader.is_none());
+        let replication_factor = topic
+            .partitions
+            .values()
+            .map(|p| p.replicas.len())
+            .max()
+            .unwrap_or(0);
+        table.row(vec![
+            topic.name.clone(),
+            topic.partitions.len().to_string(),
+            replication_factor.to_string(),
+            under_replicated.to_string(),
+            leaderless.to_string(),
+        ]);
+        json.push(json!({
+            "topic": topic.name,
+            "topic_id": topic.id.to_string(),
+            "internal": topic.is_internal,
+            "partitions": topic.partitions.len(),
+            "replication_factor": replication_factor,
+            "under_replicated_partitions": under_replicated,
+            "leaderless_partitions": leaderless,
+        }));
+    }
+    Report {
+        text: table.text(),
+        json: json.into(),
+    }
+}
+
+/// Partitions first: they can be refused, and configs are changed all or none.
+fn alter(
+    client: &mut Client,
+    topic: &str,
+    partitions: Option<i32>,
+    configs: &[(String, String)],
+    unset: &[String],
+) -> Result<(), Failure> {
+    if partitions.is_none() && configs.is_empty() && unset.is_empty() {
+        let sentence = "nothing to alter: say --partitions, --config NAME=VALUE or --unset NAME";
+        return Err(Failure::new(Status::Usage, sentence));
+    }
+    client.topic(topic)?;
+    if let Some(count) = partitions {
+        client.add_partitions(topic, count)?;
+    }
+    if !configs.is_empty() || !unset.is_empty() {
+        client.alter_configs(topic, configs, unset)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::PartitionView;
+
+    #[test]
+    fn a_list_counts_what_is_not_as_it_should_be() {
+        let partition = |leader, isr: &[i32]| PartitionView {
+            leader,
+            leader_epoch: 0,
+            replicas: vec![1, 2],
+            isr: isr.to_vec(),
+            offline: Vec::new(),
+        };
+        let topic = TopicView {
+            name: "orders".to_owned(),
+            id: protocol::Uuid([0; 16]),
+            is_internal: false,
+            partitions: [(0, partition(Some(1), &[1, 2])), (1, partition(None, &[2]))].into(),
+        };
+        let report = listed(&[&topic]);
+        assert_eq!(
+            report.text,
+            "TOPIC   PARTITIONS  REPLICAS  UNDER-REPLICATED  LEADERLESS\norders           2         2                 1           1\n"
+        );
+        assert_eq!(report.json[0]["leaderless_partitions"], 1);
+        assert_eq!(report.json[0]["replication_factor"], 2);
+    }
+}

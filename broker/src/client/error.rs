@@ -1,0 +1,188 @@
+//! What can go wrong between the client and a cluster: one sentence with what, where and a next step, and a kind that
+//! decides whether it is tried again and with which status the process ends.
+
+use std::time::Duration;
+
+use protocol::ErrorCode;
+
+use crate::exit::{Failure, Status};
+
+/// What sort of failure it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Nobody accepts connections there.
+    Unreachable,
+    /// The connection failed before an answer came; the request may be sent again.
+    Broken,
+    /// The connection failed before an answer came, and whether the request was carried out is not known.
+    Unknown,
+    /// What came is not the Kafka protocol, or not an answer to what was asked.
+    Protocol,
+    /// The broker does not serve the API in a version that is needed.
+    Unserved,
+    /// The broker answered with an error code.
+    Answer(ErrorCode),
+    /// It did not pass within the time.
+    TimedOut,
+    /// What was asked for does not exist, or is not possible as things are.
+    Data,
+}
+
+/// A failure of the client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientError {
+    /// What sort of failure it is.
+    pub kind: Kind,
+    /// What, where, and what to do.
+    pub sentence: String,
+}
+
+impl ClientError {
+    /// A failure with its sentence.
+    pub fn new(kind: Kind, sentence: impl Into<String>) -> Self {
+        Self {
+            kind,
+            sentence: sentence.into(),
+        }
+    }
+
+    /// The broker answered with a code.
+    #[must_use]
+    pub fn answer(doing: &str, code: ErrorCode, message: Option<&str>) -> Self {
+        let message = message.filter(|m| !m.is_empty());
+        // What a broker says is shown on a terminal: no control characters.
+        let message = message
+            .map(|m| format!(" ({})", m.escape_debug()))
+            .unwrap_or_default();
+        let advice = advice(code).map(|a| format!("; {a}")).unwrap_or_default();
+        Self::new(Kind::Answer(code), format!("{doing}: {code}{message}{advice}"))
+    }
+
+    /// An answer that does not fit its request.
+    pub(super) fn senseless(api: &str, what: &str) -> Self {
+        Self::new(
+            Kind::Protocol,
+            format!(
+                "an answer to {api} makes no sense: {what}; is it a Kafka broker of version 3.0 or later?"
+            ),
+        )
+    }
+
+    /// The same about a broker whose address came from another.
+    pub(super) fn of_broker(mut self, id: i32) -> Self {
+        if self.kind == Kind::Unreachable {
+            // It may be on its way up again; what answers metadata says that it is alive.
+            self.kind = Kind::Broken;
+        }
+        self.sentence = format!(
+            "broker {id}: {}; its address is the one in its advertised.listeners",
+            self.sentence
+        );
+        self
+    }
+
+    /// Whether another attempt may succeed. An unknown topic is retriable for producers, which may be early; here it is
+    /// what somebody typed.
+    pub(super) fn may_pass(&self) -> bool {
+        match self.kind {
+            Kind::Broken => true,
+            Kind::Answer(code) => code.is_retriable() && code != ErrorCode::UNKNOWN_TOPIC_OR_PARTITION,
+            _ => false,
+        }
+    }
+
+    /// It was tried until the time was over.
+    pub(super) fn in_vain(mut self, timeout: Duration) -> Self {
+        self.kind = Kind::TimedOut;
+        self.sentence = format!(
+            "{}; tried for {} s, try again later or with a longer --timeout",
+            self.sentence,
+            timeout.as_secs()
+        );
+        self
+    }
+
+    fn status(&self) -> Status {
+        match self.kind {
+            Kind::Unreachable | Kind::Broken | Kind::Unknown | Kind::Unserved => Status::Unavailable,
+            Kind::Protocol => Status::Protocol,
+            Kind::TimedOut => Status::TempFail,
+            Kind::Data => Status::Data,
+            Kind::Answer(
+                ErrorCode::TOPIC_AUTHORIZATION_FAILED
+                | ErrorCode::GROUP_AUTHORIZATION_FAILED
+                | ErrorCode::CLUSTER_AUTHORIZATION_FAILED,
+            ) => Status::NoPermission,
+            Kind::Answer(ErrorCode::NON_EMPTY_GROUP | ErrorCode::GROUP_SUBSCRIBED_TO_TOPIC) => {
+                Status::TempFail
+            }
+            Kind::Answer(_) if self.may_pass() => Status::TempFail,
+            Kind::Answer(_) => Status::Data,
+        }
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        Self::new(error.status(), error.sentence)
+    }
+}
+
+/// What to do about a code, where that is known.
+fn advice(code: ErrorCode) -> Option<&'static str> {
+    Some(match code {
+        ErrorCode::UNKNOWN_TOPIC_OR_PARTITION => {
+            "`penstock topic list --internal` shows which topics there are"
+        }
+        ErrorCode::TOPIC_ALREADY_EXISTS => "choose another name, or change it with `penstock topic alter`",
+        ErrorCode::INVALID_TOPIC_EXCEPTION => "a name has up to 249 letters, digits, '.', '_' and '-'",
+        ErrorCode::INVALID_REPLICATION_FACTOR => "there must be as many brokers as replicas",
+        ErrorCode::INVALID_PARTITIONS => "partitions can be added, not taken away",
+        ErrorCode::INVALID_CONFIG => "`penstock topic describe` shows what is set",
+        ErrorCode::GROUP_ID_NOT_FOUND => "`penstock group list` shows which groups there are",
+        ErrorCode::NON_EMPTY_GROUP => {
+            "the group has members: stop them first, `penstock group describe` names them"
+        }
+        ErrorCode::GROUP_SUBSCRIBED_TO_TOPIC => "a member of the group consumes the topic: stop it first",
+        ErrorCode::TOPIC_AUTHORIZATION_FAILED
+        | ErrorCode::GROUP_AUTHORIZATION_FAILED
+        | ErrorCode::CLUSTER_AUTHORIZATION_FAILED => "this client is not allowed to do that",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_end_with_the_status_that_a_script_can_act_on() {
+        let status = |code| Failure::from(ClientError::answer("x", code, None)).status;
+        assert_eq!(status(ErrorCode::UNKNOWN_TOPIC_OR_PARTITION), Status::Data);
+        assert_eq!(status(ErrorCode::TOPIC_ALREADY_EXISTS), Status::Data);
+        assert_eq!(status(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS), Status::TempFail);
+        assert_eq!(status(ErrorCode::NON_EMPTY_GROUP), Status::TempFail);
+        assert_eq!(
+            status(ErrorCode::GROUP_AUTHORIZATION_FAILED),
+            Status::NoPermission
+        );
+    }
+
+    #[test]
+    fn a_sentence_has_what_where_why_and_a_next_step() {
+        let error = ClientError::answer(
+            "describing group 'g'",
+            ErrorCode::GROUP_ID_NOT_FOUND,
+            Some("gone\x1b[2J"),
+        );
+        assert_eq!(
+            error.sentence,
+            "describing group 'g': GROUP_ID_NOT_FOUND (gone\\u{1b}[2J); `penstock group list` shows which groups there are"
+        );
+        assert!(!error.may_pass());
+        let error = ClientError::answer("x", ErrorCode::NOT_COORDINATOR, None);
+        assert!(error.may_pass());
+        let late = error.in_vain(Duration::from_secs(30));
+        assert!(late.sentence.contains("tried for 30 s") && !late.may_pass());
+    }
+}

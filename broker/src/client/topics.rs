@@ -1,0 +1,519 @@
+//! What the client asks about topics: metadata, offsets from the leaders, sizes, configs, and the changes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use protocol::messages::create_partitions::{CreatePartitionsRequest, CreatePartitionsTopic};
+use protocol::messages::create_topics::{CreatableTopic, CreatableTopicConfig, CreateTopicsRequest};
+use protocol::messages::delete_topics::{DeleteTopicState, DeleteTopicsRequest};
+use protocol::messages::describe_configs::{DescribeConfigsRequest, DescribeConfigsResource};
+use protocol::messages::describe_log_dirs::{DescribableLogDirTopic, DescribeLogDirsRequest};
+use protocol::messages::incremental_alter_configs::{
+    IncrementalAlterConfigsRequest, IncrementalAlterConfigsRequestAlterConfigsResource as AlteredResource,
+    IncrementalAlterConfigsRequestAlterableConfig as AlteredConfig,
+};
+use protocol::messages::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
+use protocol::messages::metadata::{MetadataRequest, MetadataRequestTopic, MetadataResponseTopic};
+use protocol::{ApiKey, ErrorCode, Uuid};
+
+use super::{Client, ClientError, Kind, Place, TopicPartition, check, text};
+
+/// The timestamp of ListOffsets that stands for the first offset of a log.
+pub const EARLIEST: i64 = -2;
+/// The timestamp of ListOffsets that stands for the offset behind the last record.
+pub const LATEST: i64 = -1;
+/// Partitions asked for in one request.
+const PARTITIONS_MAX: usize = 10_000;
+/// Resource type of topics in requests about configs.
+const RESOURCE_TOPIC: i8 = 2;
+/// Operations of IncrementalAlterConfigs.
+const OPERATION_SET: i8 = 0;
+const OPERATION_DELETE: i8 = 1;
+/// The source of a config that is nowhere set.
+const SOURCE_DEFAULT: i8 = 5;
+
+/// A topic as a broker's metadata have it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopicView {
+    /// Name.
+    pub name: String,
+    /// Id; zero where the broker does not tell it.
+    pub id: Uuid,
+    /// Whether it is one of the cluster's own.
+    pub is_internal: bool,
+    /// Partitions by number.
+    pub partitions: BTreeMap<i32, PartitionView>,
+}
+
+/// A partition as a broker's metadata have it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartitionView {
+    /// Broker that leads it; `None` without a leader.
+    pub leader: Option<i32>,
+    /// Leader epoch, -1 when not told.
+    pub leader_epoch: i32,
+    /// Brokers that hold it.
+    pub replicas: Vec<i32>,
+    /// Those in sync.
+    pub isr: Vec<i32>,
+    /// Those that are not there.
+    pub offline: Vec<i32>,
+}
+
+/// A config that is set somewhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigValue {
+    /// Name.
+    pub name: String,
+    /// Value; `None` when it is a secret.
+    pub value: Option<String>,
+    /// Where it is set: `topic`, `broker`, `default-broker`, `static-broker`, or the number of another source.
+    pub source: String,
+}
+
+/// A topic to be created.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewTopic {
+    /// Name.
+    pub name: String,
+    /// How many partitions; -1 for the broker's default.
+    pub partitions: i32,
+    /// How many replicas; -1 for the broker's default.
+    pub replication_factor: i16,
+    /// Configs.
+    pub configs: Vec<(String, String)>,
+}
+
+/// The outcome for each of several names.
+type PerName = Vec<(String, Result<(), ClientError>)>;
+
+impl Client {
+    /// Topics by name: those named, or all. One that does not exist is left out.
+    ///
+    /// # Errors
+    /// As any request, and what a topic's code says.
+    pub fn topics(&mut self, names: Option<&[String]>) -> Result<BTreeMap<String, TopicView>, ClientError> {
+        self.patiently(|client| client.topics_once(names))
+    }
+
+    fn topics_once(&mut self, names: Option<&[String]>) -> Result<BTreeMap<String, TopicView>, ClientError> {
+        let answer = self.call(Place::Any, 4..=13, |_| MetadataRequest {
+            topics: names.map(|names| {
+                let topic = |name: &String| MetadataRequestTopic {
+                    name: Some(text(name)),
+                    ..MetadataRequestTopic::default()
+                };
+                names.iter().map(topic).collect()
+            }),
+            allow_auto_topic_creation: false,
+            ..MetadataRequest::default()
+        })?;
+        check(answer.error_code, None, || "asking for metadata".to_owned())?;
+        for broker in &answer.brokers {
+            self.learn(broker.node_id, &broker.host, broker.port);
+        }
+        let mut topics = BTreeMap::new();
+        for topic in answer.topics {
+            let name = topic.name.as_ref().map_or_else(String::new, |n| n.to_string());
+            if topic.error_code == ErrorCode::UNKNOWN_TOPIC_OR_PARTITION {
+                continue;
+            }
+            check(topic.error_code, None, || format!("looking for topic '{name}'"))?;
+            topics.insert(name.clone(), view(name, topic));
+        }
+        Ok(topics)
+    }
+
+    /// The same of one topic that must exist.
+    ///
+    /// # Errors
+    /// As [`Client::topics`], and when it does not exist.
+    pub fn topic(&mut self, name: &str) -> Result<TopicView, ClientError> {
+        let mut topics = self.topics(Some(&[name.to_owned()]))?;
+        topics.remove(name).ok_or_else(|| unknown(name))
+    }
+
+    /// Offsets by time: for each partition the first offset whose record is not older than `timestamp` (ms since 1970), or
+    /// -1; [`EARLIEST`] and [`LATEST`] are the ends. Waits for leaders.
+    ///
+    /// # Errors
+    /// As any request; a partition that does not exist.
+    pub fn offsets(
+        &mut self,
+        wanted: &BTreeSet<TopicPartition>,
+        timestamp: i64,
+    ) -> Result<BTreeMap<TopicPartition, i64>, ClientError> {
+        let mut found = BTreeMap::new();
+        let mut left = wanted.clone();
+        self.patiently(|client| {
+            let mut last = None;
+            for (leader, partitions) in client.leaders(&left, &mut last)? {
+                for part in partitions.chunks(PARTITIONS_MAX) {
+                    let answers = match client.offsets_at(leader, part, timestamp) {
+                        Ok(answers) => answers,
+                        Err(error) if error.may_pass() => {
+                            last = Some(error);
+                            continue;
+                        }
+                        Err(error) => return Err(error),
+                    };
+                    for (partition, code, offset) in answers {
+                        if code.is_none() {
+                            left.remove(&partition);
+                            found.insert(partition, offset);
+                            continue;
+                        }
+                        let (topic, number) = &partition;
+                        let error = ClientError::answer(
+                            &format!("asking for offsets of {topic}-{number}"),
+                            code,
+                            None,
+                        );
+                        if !error.may_pass() {
+                            return Err(error);
+                        }
+                        last = Some(error);
+                    }
+                }
+            }
+            match last {
+                _ if left.is_empty() => Ok(()),
+                Some(error) => Err(error),
+                None => Err(ClientError::senseless("ListOffsets", "it leaves a partition out")),
+            }
+        })?;
+        found.retain(|partition, _| wanted.contains(partition));
+        Ok(found)
+    }
+
+    /// The partitions by leader; one without a leader is told in `last`.
+    fn leaders(
+        &mut self,
+        wanted: &BTreeSet<TopicPartition>,
+        last: &mut Option<ClientError>,
+    ) -> Result<BTreeMap<i32, Vec<TopicPartition>>, ClientError> {
+        let names: BTreeSet<String> = wanted.iter().map(|(topic, _)| topic.clone()).collect();
+        let names: Vec<String> = names.into_iter().collect();
+        let topics = if names.is_empty() {
+            BTreeMap::new()
+        } else {
+            self.topics_once(Some(&names))?
+        };
+        let mut by_leader: BTreeMap<i32, Vec<TopicPartition>> = BTreeMap::new();
+        for (topic, number) in wanted {
+            let partition = topics.get(topic).and_then(|t| t.partitions.get(number));
+            let partition = partition.ok_or_else(|| unknown_partition(topic, *number))?;
+            match partition.leader {
+                Some(leader) => by_leader
+                    .entry(leader)
+                    .or_default()
+                    .push((topic.clone(), *number)),
+                None => {
+                    let doing = format!("looking for the leader of {topic}-{number}");
+                    *last = Some(ClientError::answer(&doing, ErrorCode::LEADER_NOT_AVAILABLE, None));
+                }
+            }
+        }
+        Ok(by_leader)
+    }
+
+    fn offsets_at(
+        &mut self,
+        leader: i32,
+        partitions: &[TopicPartition],
+        timestamp: i64,
+    ) -> Result<Vec<(TopicPartition, ErrorCode, i64)>, ClientError> {
+        let topics = by_topic(partitions.iter());
+        let answer = self.call(Place::Broker(leader), 1..=10, |_| ListOffsetsRequest {
+            replica_id: -1,
+            timeout_ms: 30_000,
+            topics: topics
+                .iter()
+                .map(|(name, numbers)| ListOffsetsTopic {
+                    name: text(name),
+                    partitions: numbers
+                        .iter()
+                        .map(|&number| ListOffsetsPartition {
+                            partition_index: number,
+                            timestamp,
+                            ..ListOffsetsPartition::default()
+                        })
+                        .collect(),
+                })
+                .collect(),
+            ..ListOffsetsRequest::default()
+        })?;
+        let mut found = Vec::new();
+        for topic in answer.topics {
+            for partition in topic.partitions {
+                let key = (topic.name.to_string(), partition.partition_index);
+                found.push((key, partition.error_code, partition.offset));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Bytes of the leaders' replicas, as far as the brokers tell them.
+    ///
+    /// # Errors
+    /// As any request; that an API is not served is none.
+    pub fn sizes(&mut self, topic: &TopicView) -> Result<BTreeMap<i32, i64>, ClientError> {
+        let mut by_leader: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
+        for (number, partition) in &topic.partitions {
+            if let Some(leader) = partition.leader {
+                by_leader.entry(leader).or_default().push(*number);
+            }
+        }
+        let mut sizes = BTreeMap::new();
+        for (leader, numbers) in by_leader {
+            let place = Place::Broker(leader);
+            let answer = self.patiently(|client| {
+                if !client.serves(place, ApiKey::DescribeLogDirs, &(1..=4))? {
+                    return Ok(None);
+                }
+                let topic = DescribableLogDirTopic {
+                    topic: text(&topic.name),
+                    partitions: numbers.clone(),
+                };
+                let request = |_| DescribeLogDirsRequest {
+                    topics: Some(vec![topic.clone()]),
+                };
+                client.call(place, 1..=4, request).map(Some)
+            })?;
+            let dirs = answer.map(|a| a.results).unwrap_or_default();
+            for found in dirs
+                .into_iter()
+                .flat_map(|dir| dir.topics)
+                .filter(|t| t.name == topic.name.as_str())
+            {
+                for partition in found.partitions.into_iter().filter(|p| !p.is_future_key) {
+                    sizes.insert(partition.partition_index, partition.partition_size);
+                }
+            }
+        }
+        Ok(sizes)
+    }
+
+    /// Configs of a topic that are set somewhere.
+    ///
+    /// # Errors
+    /// As any request, and the code of the answer.
+    pub fn configs(&mut self, topic: &str) -> Result<Vec<ConfigValue>, ClientError> {
+        self.patiently(|client| {
+            let answer = client.call(Place::Any, 1..=4, |_| DescribeConfigsRequest {
+                resources: vec![DescribeConfigsResource {
+                    resource_type: RESOURCE_TOPIC,
+                    resource_name: text(topic),
+                    configuration_keys: None,
+                }],
+                ..DescribeConfigsRequest::default()
+            })?;
+            let mut configs = Vec::new();
+            for result in answer.results {
+                let doing = || format!("asking for the configs of topic '{topic}'");
+                check(result.error_code, result.error_message.as_deref(), doing)?;
+                let set = result
+                    .configs
+                    .into_iter()
+                    .filter(|c| c.config_source != SOURCE_DEFAULT);
+                configs.extend(set.map(|config| {
+                    ConfigValue {
+                        name: config.name.to_string(),
+                        value: config
+                            .value
+                            .filter(|_| !config.is_sensitive)
+                            .map(|v| v.to_string()),
+                        source: source(config.config_source),
+                    }
+                }));
+            }
+            configs.sort_by(|a, b| a.name.cmp(&b.name));
+            Ok(configs)
+        })
+    }
+
+    /// Creates topics; the outcome for each.
+    ///
+    /// # Errors
+    /// As any request.
+    pub fn create_topics(&mut self, topics: &[NewTopic]) -> Result<PerName, ClientError> {
+        // Without a number a broker's default holds from version 4 on (KIP-464).
+        let answer = self.patiently(|client| {
+            client.call(Place::Any, 4..=7, |_| CreateTopicsRequest {
+                topics: topics.iter().map(creatable).collect(),
+                timeout_ms: 30_000,
+                validate_only: false,
+            })
+        })?;
+        Ok(answer
+            .topics
+            .into_iter()
+            .map(|topic| {
+                let doing = || format!("creating topic '{}'", topic.name);
+                let outcome = check(topic.error_code, topic.error_message.as_deref(), doing);
+                (topic.name.to_string(), outcome)
+            })
+            .collect())
+    }
+
+    /// Deletes topics; the outcome for each.
+    ///
+    /// # Errors
+    /// As any request.
+    pub fn delete_topics(&mut self, names: &[String]) -> Result<PerName, ClientError> {
+        let answer = self.patiently(|client| {
+            client.call(Place::Any, 1..=6, |version| {
+                let mut request = DeleteTopicsRequest {
+                    timeout_ms: 30_000,
+                    ..DeleteTopicsRequest::default()
+                };
+                if version >= 6 {
+                    let state = |name: &String| DeleteTopicState {
+                        name: Some(text(name)),
+                        ..DeleteTopicState::default()
+                    };
+                    request.topics = names.iter().map(state).collect();
+                } else {
+                    request.topic_names = names.iter().map(|name| text(name)).collect();
+                }
+                request
+            })
+        })?;
+        Ok(answer
+            .responses
+            .into_iter()
+            .map(|topic| {
+                let name = topic.name.as_ref().map_or_else(String::new, |n| n.to_string());
+                let doing = || format!("deleting topic '{name}'");
+                let outcome = check(topic.error_code, topic.error_message.as_deref(), doing);
+                (name.clone(), outcome)
+            })
+            .collect())
+    }
+
+    /// Gives a topic more partitions: `count` in all.
+    ///
+    /// # Errors
+    /// As any request, and the code of the answer.
+    pub fn add_partitions(&mut self, topic: &str, count: i32) -> Result<(), ClientError> {
+        self.patiently(|client| {
+            let answer = client.call(Place::Any, 0..=3, |_| CreatePartitionsRequest {
+                topics: vec![CreatePartitionsTopic {
+                    name: text(topic),
+                    count,
+                    assignments: None,
+                }],
+                timeout_ms: 30_000,
+                validate_only: false,
+            })?;
+            let doing = || format!("giving topic '{topic}' {count} partitions");
+            let mut results = answer.results.into_iter();
+            results.try_for_each(|r| check(r.error_code, r.error_message.as_deref(), doing))
+        })
+    }
+
+    /// Sets and unsets configs of a topic, all or none.
+    ///
+    /// # Errors
+    /// As any request, and the code of the answer.
+    pub fn alter_configs(
+        &mut self,
+        topic: &str,
+        set: &[(String, String)],
+        unset: &[String],
+    ) -> Result<(), ClientError> {
+        let configs: Vec<AlteredConfig> = set
+            .iter()
+            .map(|(name, value)| (name, OPERATION_SET, Some(text(value))))
+            .chain(unset.iter().map(|name| (name, OPERATION_DELETE, None)))
+            .map(|(name, config_operation, value)| AlteredConfig {
+                name: text(name),
+                config_operation,
+                value,
+            })
+            .collect();
+        self.patiently(|client| {
+            let answer = client.call(Place::Any, 0..=1, |_| IncrementalAlterConfigsRequest {
+                resources: vec![AlteredResource {
+                    resource_type: RESOURCE_TOPIC,
+                    resource_name: text(topic),
+                    configs: configs.clone(),
+                }],
+                validate_only: false,
+            })?;
+            let doing = || format!("changing the configs of topic '{topic}'");
+            let mut results = answer.responses.into_iter();
+            results.try_for_each(|r| check(r.error_code, r.error_message.as_deref(), doing))
+        })
+    }
+}
+
+/// The failure about a topic that nobody knows.
+pub(super) fn unknown(topic: &str) -> ClientError {
+    ClientError::answer(
+        &format!("looking for topic '{topic}'"),
+        ErrorCode::UNKNOWN_TOPIC_OR_PARTITION,
+        None,
+    )
+}
+
+fn unknown_partition(topic: &str, number: i32) -> ClientError {
+    let sentence = format!(
+        "there is no partition {number} of topic '{topic}'; `penstock topic describe {topic}` shows which there are"
+    );
+    ClientError::new(Kind::Data, sentence)
+}
+
+/// Partitions by topic, for requests.
+pub(super) fn by_topic<'a>(
+    partitions: impl Iterator<Item = &'a TopicPartition>,
+) -> BTreeMap<&'a str, Vec<i32>> {
+    let mut topics: BTreeMap<&str, Vec<i32>> = BTreeMap::new();
+    for (topic, number) in partitions {
+        topics.entry(topic).or_default().push(*number);
+    }
+    topics
+}
+
+fn view(name: String, topic: MetadataResponseTopic) -> TopicView {
+    let partitions = topic.partitions.into_iter().map(|partition| {
+        let view = PartitionView {
+            leader: Some(partition.leader_id).filter(|&leader| leader >= 0),
+            leader_epoch: partition.leader_epoch,
+            replicas: partition.replica_nodes,
+            isr: partition.isr_nodes,
+            offline: partition.offline_replicas,
+        };
+        (partition.partition_index, view)
+    });
+    TopicView {
+        name,
+        id: topic.topic_id,
+        is_internal: topic.is_internal,
+        partitions: partitions.collect(),
+    }
+}
+
+fn creatable(topic: &NewTopic) -> CreatableTopic {
+    let config = |(name, value): &(String, String)| CreatableTopicConfig {
+        name: text(name),
+        value: Some(text(value)),
+    };
+    CreatableTopic {
+        name: text(&topic.name),
+        num_partitions: topic.partitions,
+        replication_factor: topic.replication_factor,
+        configs: topic.configs.iter().map(config).collect(),
+        ..CreatableTopic::default()
+    }
+}
+
+/// The sources of DescribeConfigs in words.
+fn source(number: i8) -> String {
+    match number {
+        1 => "topic".to_owned(),
+        2 => "broker".to_owned(),
+        3 => "default-broker".to_owned(),
+        4 => "static-broker".to_owned(),
+        other => other.to_string(),
+    }
+}
