@@ -5,10 +5,10 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use broker::client::frame;
 use bytes::Bytes;
-use protocol::header::{RequestHeader, ResponseHeader};
-use protocol::message::{Message, Request};
-use protocol::{ApiKey, DecodeLimits, Reader, Str, Writer};
+use protocol::DecodeLimits;
+use protocol::message::Request;
 
 use crate::error::{Doing, Error, Result, failed};
 
@@ -58,7 +58,7 @@ impl Wire {
     /// It cannot be encoded in this version, or the connection failed.
     pub fn send<R: Request>(&mut self, version: i16, request: &R) -> Result<i32> {
         self.correlation_id += 1;
-        let frame = encode(R::KEY, version, self.correlation_id, request)?;
+        let frame = encode(version, self.correlation_id, request)?;
         self.send_bytes(&frame)?;
         Ok(self.correlation_id)
     }
@@ -126,23 +126,8 @@ fn is_closed(kind: ErrorKind) -> bool {
 ///
 /// # Errors
 /// The request cannot be encoded in this version.
-pub(super) fn encode<M: Message>(
-    key: ApiKey,
-    version: i16,
-    correlation_id: i32,
-    body: &M,
-) -> Result<Vec<u8>> {
-    let mut writer = Writer::framed(256);
-    RequestHeader {
-        api_key: key,
-        api_version: version,
-        correlation_id,
-        client_id: Some(Str::from(CLIENT_ID)),
-    }
-    .encode(&mut writer);
-    let pieces = body.encode(&mut writer, version).and_then(|()| writer.finish());
-    let pieces = pieces.map_err(|error| Error::Failed(error.to_string()))?;
-    Ok(pieces.concat())
+pub(super) fn encode<R: Request>(version: i16, correlation_id: i32, body: &R) -> Result<Vec<u8>> {
+    frame::encode(version, correlation_id, CLIENT_ID, body).map_err(|error| Error::Failed(error.to_string()))
 }
 
 /// A frame around any bytes.
@@ -155,16 +140,6 @@ pub(super) fn framed(payload: &[u8]) -> Vec<u8> {
 ///
 /// # Errors
 /// It has another correlation id, cannot be read in this version, or is longer.
-pub(super) fn decode<R: Request>(frame: Bytes, version: i16, correlation_id: i32) -> Result<R::Response> {
-    let mut reader = Reader::with_limits(frame, DecodeLimits::TRUSTED);
-    let header = ResponseHeader::decode(&mut reader, R::KEY, version);
-    let header = header.map_err(|error| Error::Failed(error.to_string()))?;
-    if header.correlation_id != correlation_id {
-        return failed(format!(
-            "correlation id {} came for {correlation_id}",
-            header.correlation_id
-        ));
-    }
-    let body = R::Response::decode(&mut reader, version).and_then(|body| reader.expect_end().map(|()| body));
-    body.map_err(|error| Error::Failed(error.to_string()))
+pub(super) fn decode<R: Request>(bytes: Bytes, version: i16, correlation_id: i32) -> Result<R::Response> {
+    frame::decode::<R>(bytes, version, correlation_id, DecodeLimits::TRUSTED).map_err(Error::Failed)
 }

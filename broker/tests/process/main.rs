@@ -9,6 +9,7 @@ mod descriptors;
 mod errors;
 mod groups;
 mod lifecycle;
+mod remote;
 mod sessions;
 mod stop;
 mod support;

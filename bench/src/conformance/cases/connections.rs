@@ -113,7 +113,7 @@ fn sizes(d: &mut Dialogue<'_>) -> Result<()> {
         d.expect_closed()?;
     }
     d.note("> half a frame, then the rest");
-    let frame = encode(ApiKey::ApiVersions, 3, 5, &api_versions())?;
+    let frame = encode(3, 5, &api_versions())?;
     let (first, rest) = frame.split_at(9);
     d.wire()?.send_bytes(first)?;
     std::thread::sleep(Duration::from_millis(100));
@@ -190,7 +190,7 @@ fn unknown(d: &mut Dialogue<'_>) -> Result<()> {
             let mut frame = header(key.as_i16(), version, version > 0 && key.is_flexible(version));
             frame.extend([0; 40]);
             // A valid request behind it must not be answered either.
-            let behind = encode(ApiKey::ApiVersions, 3, 10, &api_versions())?;
+            let behind = encode(3, 10, &api_versions())?;
             d.wire()?.send_bytes(&[framed(&frame), behind].concat())?;
             d.expect_closed()?;
         }

@@ -76,9 +76,17 @@ fn refuse_active(client: &mut Client, group: &str) -> Result<(), Failure> {
     }
     Err(active(
         group,
-        &format!("is {} with {} members", found.state, found.members.len()),
+        &format!("is {} with {}", found.state, members(found.members.len())),
     )
     .into())
+}
+
+fn members(count: usize) -> String {
+    if count == 1 {
+        "1 member".to_owned()
+    } else {
+        format!("{count} members")
+    }
 }
 
 fn active(group: &str, what: &str) -> ClientError {
