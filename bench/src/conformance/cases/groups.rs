@@ -125,6 +125,15 @@ fn begin(d: &mut Dialogue<'_>, wire: &mut Wire, group: &Str) -> Result<Str> {
     Ok(answer.member_id)
 }
 
+/// A second member on a connection of its own, whose Join waits for that of the first: connection, member id, correlation id.
+fn second(d: &mut Dialogue<'_>, group: &Str) -> Result<(Wire, Str, i32)> {
+    let mut wire = d.connect()?;
+    let member = begin(d, &mut wire, group)?;
+    let id = wire.send(JOIN_VERSION, &join_of(group, &member))?;
+    std::thread::sleep(Duration::from_millis(200));
+    Ok((wire, member, id))
+}
+
 /// A stable group of one member; its id.
 fn stable(d: &mut Dialogue<'_>, group: &Str) -> Result<Str> {
     let member = begin_on(d, group)?;
@@ -264,10 +273,7 @@ fn votes(d: &mut Dialogue<'_>) -> Result<()> {
 fn again(d: &mut Dialogue<'_>) -> Result<()> {
     let group = group(d, "g")?;
     let leader = stable(d, &group)?;
-    let mut wire = d.connect()?;
-    let follower = begin(d, &mut wire, &group)?;
-    let id = wire.send(JOIN_VERSION, &join_of(&group, &follower))?;
-    std::thread::sleep(Duration::from_millis(200));
+    let (mut wire, follower, id) = second(d, &group)?;
     d.ask(
         "the leader, for the second member",
         JOIN_VERSION,
@@ -344,10 +350,7 @@ fn wrong_syncs(d: &mut Dialogue<'_>) -> Result<()> {
 fn two_members(d: &mut Dialogue<'_>) -> Result<()> {
     let group = group(d, "g")?;
     let leader = stable(d, &group)?;
-    let mut wire = d.connect()?;
-    let follower = begin(d, &mut wire, &group)?;
-    let id = wire.send(JOIN_VERSION, &join_of(&group, &follower))?;
-    std::thread::sleep(Duration::from_millis(200));
+    let (mut wire, follower, id) = second(d, &group)?;
     d.ask("in the join phase", 5, &sync_of(&group, 1, &leader, &[]))?;
     d.quiet(JOIN_VERSION, &join_of(&group, &leader))?;
     wire.receive::<JoinGroupRequest>(JOIN_VERSION, id)?;

@@ -26,26 +26,23 @@ pub(super) const CASES: &[Case] = &[Case::new("BR-005 answers in the order of th
 const TOPICS: usize = 30;
 
 /// What was asked and what was answered, item by item; the unknown topic stands in the middle.
-fn told<T: PartialEq + Clone>(
+fn told<'a>(
     d: &mut Dialogue<'_>,
     api: &str,
-    asked: &[T],
-    answered: &[(T, ErrorCode)],
-    unknown: &T,
+    asked: &[Str],
+    answered: impl Iterator<Item = (&'a Str, ErrorCode)>,
+    unknown: &Str,
 ) {
-    let names: Vec<T> = answered.iter().map(|(item, _)| item.clone()).collect();
-    let is_complete = names.len() == asked.len() && asked.iter().all(|item| names.contains(item));
-    let others = answered
-        .iter()
-        .filter(|(item, error)| item != unknown && *error != ErrorCode::NONE)
-        .count();
-    let error = answered
-        .iter()
-        .find(|(item, _)| item == unknown)
-        .map(|(_, error)| *error);
+    let (names, errors): (Vec<_>, Vec<_>) = answered.unzip();
+    let is_complete = names.len() == asked.len() && asked.iter().all(|name| names.contains(&name));
+    let with_errors = || names.iter().zip(&errors);
+    let others = with_errors().filter(|(name, error)| **name != unknown && **error != ErrorCode::NONE);
+    let others = others.count();
+    let error = with_errors().find(|(name, _)| **name == unknown);
+    let error = error.map(|(_, error)| *error);
     d.note(&format!(
         "{api}: complete {is_complete}, in order {}, the unknown one {error:?}, others with an error {others}",
-        names == asked
+        names.iter().copied().eq(asked)
     ));
 }
 
@@ -90,12 +87,11 @@ fn offsets(d: &mut Dialogue<'_>, group: &Str, topics: &[Topic], names: &[Str], u
         ..Default::default()
     };
     let answer = d.quiet(8, &commit)?;
-    let found: Vec<_> = answer
+    let found = answer
         .topics
         .iter()
-        .map(|t| (t.name.clone(), t.partitions[0].error_code))
-        .collect();
-    told(d, "OffsetCommit", names, &found, unknown);
+        .map(|t| (&t.name, t.partitions[0].error_code));
+    told(d, "OffsetCommit", names, found, unknown);
     let fetch = OffsetFetchRequest {
         groups: vec![OffsetFetchRequestGroup {
             group_id: group.clone(),
@@ -115,12 +111,11 @@ fn offsets(d: &mut Dialogue<'_>, group: &Str, topics: &[Topic], names: &[Str], u
         ..Default::default()
     };
     let answer = d.quiet(8, &fetch)?;
-    let found: Vec<_> = answer.groups[0]
+    let found = answer.groups[0]
         .topics
         .iter()
-        .map(|t| (t.name.clone(), t.partitions[0].error_code))
-        .collect();
-    told(d, "OffsetFetch", names, &found, unknown);
+        .map(|t| (&t.name, t.partitions[0].error_code));
+    told(d, "OffsetFetch", names, found, unknown);
     Ok(())
 }
 
@@ -136,12 +131,11 @@ fn logs(d: &mut Dialogue<'_>, topics: &[Topic], names: &[Str], unknown: &Str) ->
         ..Default::default()
     };
     let answer = d.quiet(12, &produce)?;
-    let found: Vec<_> = answer
+    let found = answer
         .responses
         .iter()
-        .map(|t| (t.name.clone(), t.partition_responses[0].error_code))
-        .collect();
-    told(d, "Produce", names, &found, unknown);
+        .map(|t| (&t.name, t.partition_responses[0].error_code));
+    told(d, "Produce", names, found, unknown);
     let list = ListOffsetsRequest {
         replica_id: -1,
         topics: names
@@ -158,12 +152,11 @@ fn logs(d: &mut Dialogue<'_>, topics: &[Topic], names: &[Str], unknown: &Str) ->
         ..Default::default()
     };
     let answer = d.quiet(6, &list)?;
-    let found: Vec<_> = answer
+    let found = answer
         .topics
         .iter()
-        .map(|t| (t.name.clone(), t.partitions[0].error_code))
-        .collect();
-    told(d, "ListOffsets", names, &found, unknown);
+        .map(|t| (&t.name, t.partitions[0].error_code));
+    told(d, "ListOffsets", names, found, unknown);
     let delete = DeleteRecordsRequest {
         topics: names
             .iter()
@@ -178,12 +171,11 @@ fn logs(d: &mut Dialogue<'_>, topics: &[Topic], names: &[Str], unknown: &Str) ->
         timeout_ms: 10_000,
     };
     let answer = d.quiet(2, &delete)?;
-    let found: Vec<_> = answer
+    let found = answer
         .topics
         .iter()
-        .map(|t| (t.name.clone(), t.partitions[0].error_code))
-        .collect();
-    told(d, "DeleteRecords", names, &found, unknown);
+        .map(|t| (&t.name, t.partitions[0].error_code));
+    told(d, "DeleteRecords", names, found, unknown);
     Ok(())
 }
 
@@ -203,12 +195,8 @@ fn admin(d: &mut Dialogue<'_>, names: &[Str], unknown: &Str) -> Result<()> {
     };
     let answer = d.quiet(7, &create)?;
     // All but one exist: here the unknown one is the good one.
-    let found: Vec<_> = answer
-        .topics
-        .iter()
-        .map(|t| (t.name.clone(), t.error_code))
-        .collect();
-    told(d, "CreateTopics", names, &found, unknown);
+    let found = answer.topics.iter().map(|t| (&t.name, t.error_code));
+    told(d, "CreateTopics", names, found, unknown);
     let describe = DescribeConfigsRequest {
         resources: names
             .iter()
@@ -221,11 +209,7 @@ fn admin(d: &mut Dialogue<'_>, names: &[Str], unknown: &Str) -> Result<()> {
         ..Default::default()
     };
     let answer = d.quiet(4, &describe)?;
-    let found: Vec<_> = answer
-        .results
-        .iter()
-        .map(|r| (r.resource_name.clone(), r.error_code))
-        .collect();
-    told(d, "DescribeConfigs", names, &found, unknown);
+    let found = answer.results.iter().map(|r| (&r.resource_name, r.error_code));
+    told(d, "DescribeConfigs", names, found, unknown);
     Ok(())
 }
