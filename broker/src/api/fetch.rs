@@ -538,3 +538,25 @@ fn endpoints<E: Env>(
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_clients_are_told_what_they_know() {
+        for (version, expected) in [
+            (4, ErrorCode::NOT_LEADER_OR_FOLLOWER),
+            (5, ErrorCode::NOT_LEADER_OR_FOLLOWER),
+            (6, ErrorCode::KAFKA_STORAGE_ERROR),
+            (18, ErrorCode::KAFKA_STORAGE_ERROR),
+        ] {
+            let lost = PartitionData::failed(ErrorCode::KAFKA_STORAGE_ERROR);
+            assert_eq!(
+                partition_data(version, 0, lost).error_code,
+                expected,
+                "v{version}"
+            );
+        }
+    }
+}

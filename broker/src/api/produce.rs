@@ -4,6 +4,7 @@
 //! walked beside the shard.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +20,7 @@ use protocol::record::{
     BATCH_HEADER_BYTES, BatchError, BatchErrorReason, BatchHeader, MAGIC_V2, ProduceRules, RecordError,
     Rewritten, TimestampType, TopicCompression, ValidatedBatch, Walk, validate,
 };
-use protocol::{ErrorCode, Str};
+use protocol::{ErrorCode, Str, Uuid};
 use shard::config::{CompressionSetting, TopicSettings};
 use shard::env::Env;
 use shard::ids::{BrokerId, ShardId};
@@ -36,6 +37,9 @@ const ADMIN_CLIENT_ID: &str = "__admin_client";
 
 /// First version that answers transactional faults with TRANSACTION_ABORTABLE (KIP-890).
 const ABORTABLE_VERSION_MIN: i16 = 11;
+
+/// First version that names topics by their ids.
+const TOPIC_ID_VERSION_MIN: i16 = 13;
 
 /// First version with leader hints (KIP-951).
 const LEADER_HINT_VERSION_MIN: i16 = 10;
@@ -80,31 +84,21 @@ pub async fn begin<E: Env>(context: RequestContext<E>, request: ProduceRequest) 
         parts: Vec::new(),
         responses: Vec::new(),
     };
-    let unnamed_transaction = request.transactional_id.is_none()
-        && request
-            .topic_data
-            .iter()
-            .flat_map(|topic| &topic.partition_data)
-            .any(claims_transaction);
+    let refusal = refusal(&plan.view, context.version, &request).or_else(|| {
+        let has_unknown_acks = acks.is_none();
+        has_unknown_acks.then_some((ErrorCode::INVALID_REQUIRED_ACKS, None))
+    });
     for topic in request.topic_data {
-        let name = if context.version >= 13 {
-            TopicName::Id(TopicId(topic.topic_id.0))
-        } else {
-            TopicName::Name(&topic.name)
-        };
+        let name = name_of(&topic.name, topic.topic_id, context.version);
         plan.responses.push(TopicProduceResponse {
             name: topic.name.clone(),
             topic_id: topic.topic_id,
             partition_responses: Vec::with_capacity(topic.partition_data.len()),
         });
         for partition in topic.partition_data {
-            let outcome = if acks.is_none() {
-                Err(refused(ErrorCode::INVALID_REQUIRED_ACKS, None))
-            } else if unnamed_transaction {
-                // Kafka takes it for a transactional id that the client may not use, and refuses the whole request.
-                Err(refused(ErrorCode::TRANSACTIONAL_ID_AUTHORIZATION_FAILED, None))
-            } else {
-                plan.check(&context, name, &partition).await
+            let outcome = match refusal {
+                Some((code, message)) => Err(refused(code, message)),
+                None => plan.check(&context, name, &partition).await,
             };
             plan.add(partition.index, outcome);
             context.broker.env.breathe().await;
@@ -140,13 +134,50 @@ pub async fn begin<E: Env>(context: RequestContext<E>, request: ProduceRequest) 
     }))
 }
 
-/// Whether the first batch says that it is part of a transaction; only a claim, nothing of it is validated yet.
-fn claims_transaction(data: &PartitionProduceData) -> bool {
+/// How a request of this version names a topic.
+fn name_of(name: &Str, id: Uuid, version: i16) -> TopicName<'_> {
+    if version >= TOPIC_ID_VERSION_MIN {
+        TopicName::Id(TopicId(id.0))
+    } else {
+        TopicName::Name(name)
+    }
+}
+
+/// Code and text of a request that is refused as a whole.
+type Refusal = (ErrorCode, Option<&'static str>);
+
+/// Why the request is refused as a whole, for what its batches say about transactions.
+fn refusal(view: &View, version: i16, request: &ProduceRequest) -> Option<Refusal> {
+    let mut producers = BTreeSet::new();
+    for topic in &request.topic_data {
+        let known = view.topic(name_of(&topic.name, topic.topic_id, version));
+        for data in &topic.partition_data {
+            let Some((header, is_whole)) = claimed_transaction(data) else {
+                continue;
+            };
+            if request.transactional_id.is_none() {
+                // Kafka takes it for a transactional id that the client may not use.
+                return Some((ErrorCode::TRANSACTIONAL_ID_AUTHORIZATION_FAILED, None));
+            }
+            // What is refused for itself says nothing about the request.
+            let is_here = known.is_ok_and(|topic| view.partition(topic, data.index).is_ok());
+            if is_whole && is_here {
+                producers.insert(header.producer_id);
+            }
+        }
+    }
+    let message = "batches of one transaction come from several producers";
+    (producers.len() > 1).then_some((ErrorCode::INVALID_PRODUCER_ID_MAPPING, Some(message))) // PR-7
+}
+
+/// The header of the first batch if it says that it is part of a transaction, and whether the batch is all there is: only
+/// claims, nothing of them is validated yet.
+fn claimed_transaction(data: &PartitionProduceData) -> Option<(BatchHeader, bool)> {
     let records = data.records.clone().unwrap_or_default().into_bytes();
-    let header = records
-        .first_chunk::<BATCH_HEADER_BYTES>()
-        .map(BatchHeader::decode);
-    header.is_some_and(|header| header.magic == MAGIC_V2 && header.attributes.is_transactional())
+    let header = BatchHeader::decode(records.first_chunk::<BATCH_HEADER_BYTES>()?);
+    let is_claimed = header.magic == MAGIC_V2 && header.attributes.is_transactional();
+    let is_whole = usize::try_from(header.size()).is_ok_and(|size| size == records.len());
+    is_claimed.then_some((header, is_whole))
 }
 
 struct Plan {

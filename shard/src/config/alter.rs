@@ -269,6 +269,18 @@ pub fn check_broker(current: &Overrides, outcome: &Overrides, is_default: bool) 
 
 const MIN_ISR: &str = "min.insync.replicas";
 
+/// Whether one broker may be given these alterations at all: what belongs to the cluster may not be removed either, though
+/// that would change nothing (AD-12).
+///
+/// # Errors
+/// INVALID_CONFIG for `min.insync.replicas`.
+pub fn check_of_one_broker(alterations: &[Alteration]) -> Result<(), ApiError> {
+    if alterations.iter().any(|one| one.name == MIN_ISR) {
+        check_min_isr(&Overrides::new(), false)?;
+    }
+    Ok(())
+}
+
 fn check_min_isr(outcome: &Overrides, is_default: bool) -> Result<(), ApiError> {
     if !is_default {
         return Err(ApiError::invalid_config(

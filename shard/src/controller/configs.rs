@@ -185,7 +185,12 @@ fn alter_one(
     };
     let current = context.image.configs.of(kind, resource.name);
     let outcome = match resource.change.as_ref().map_err(Clone::clone)? {
-        Change::Alter(alterations) => alter::incrementally(table, current, alterations)?,
+        Change::Alter(alterations) => {
+            if kind == ResourceKind::Broker && !resource.name.is_empty() {
+                alter::check_of_one_broker(alterations)?;
+            }
+            alter::incrementally(table, current, alterations)?
+        }
         Change::Replace(values) => alter::replaced(values)?,
     };
     match kind {
