@@ -8,7 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::error::{Doing, Result, failed};
-use crate::process::free_port_pair;
+use crate::process::{free_port_pair, with_ports};
 
 /// One running Kafka broker; stopped when dropped.
 #[derive(Debug)]
@@ -32,16 +32,18 @@ pub struct KafkaOptions {
 }
 
 impl KafkaOptions {
-    /// A broker below `dir` on free ports with this heap (as the JVM takes it); each of `overrides` is a `key=value`.
+    /// A broker below `dir` on free ports with this heap (as the JVM takes it); each of `overrides` is a `key=value`, which may
+    /// name the port as [`with_ports`] says.
     ///
     /// # Errors
     /// No port is free.
     pub fn new(dir: &Path, heap: &str, overrides: &[&str]) -> Result<Self> {
+        let port = free_port_pair()?;
         Ok(Self {
             dir: dir.to_path_buf(),
-            port: free_port_pair()?,
+            port,
             heap: heap.to_owned(),
-            overrides: overrides.iter().map(|&one| one.to_owned()).collect(),
+            overrides: with_ports(overrides, port),
         })
     }
 

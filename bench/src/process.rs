@@ -47,7 +47,8 @@ pub struct Broker {
 }
 
 impl Broker {
-    /// Prepares a broker below `dir` on two free ports of 127.0.0.1; [`Broker::start`] runs it. Each of `overrides` is a `key=value`.
+    /// Prepares a broker below `dir` on two free ports of 127.0.0.1; [`Broker::start`] runs it. Each of `overrides` is a `key=value`,
+    /// which may name the port as [`with_ports`] says.
     ///
     /// # Errors
     /// The binary could not be built, or no port is free.
@@ -58,7 +59,7 @@ impl Broker {
             dir: dir.to_path_buf(),
             port,
             admin_port,
-            overrides: overrides.iter().map(|&one| one.to_owned()).collect(),
+            overrides: with_ports(overrides, port),
             child: None,
             starts: 0,
             ready_line: String::new(),
@@ -322,6 +323,13 @@ pub fn free_port_pair() -> Result<u16> {
         }
     }
     failed("no two free ports beside each other in 100 tries")
+}
+
+/// Settings for a broker on this port: `{port}` stands for it, `{next}` for the one behind it, which is the controller's of Kafka.
+pub fn with_ports(overrides: &[&str], port: u16) -> Vec<String> {
+    let (port, next) = (port.to_string(), port.saturating_add(1).to_string());
+    let named = |text: &&str| text.replace("{port}", &port).replace("{next}", &next);
+    overrides.iter().map(named).collect()
 }
 
 /// The `penstock` binary: `PENSTOCK_BIN`, or what cargo builds (once a process; cargo itself skips what is fresh).

@@ -1,7 +1,9 @@
 //! Every conformance case against our broker, compared with what Apache Kafka 4.3.1 answered when it was recorded.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
+use bench::conformance::uncovered::{AREAS, UNCOVERED};
 use bench::conformance::{Golden, Who, cases, judge, run};
 
 #[test]
@@ -44,5 +46,27 @@ fn case_names_are_unique_and_begin_with_a_number() {
         let (letters, rest) = name.split_once('-').expect("letters, a dash, a number");
         assert!(letters.bytes().all(|b| b.is_ascii_uppercase()), "{name}");
         assert!(rest.starts_with(|c: char| c.is_ascii_digit()), "{name}");
+    }
+}
+
+#[test]
+fn every_number_has_a_case_or_a_reason_why_not() {
+    let mut found = BTreeMap::<String, usize>::new();
+    for number in cases().iter().flat_map(|case| case.numbers()) {
+        found.insert(number.to_owned(), 1);
+    }
+    for (number, why) in UNCOVERED {
+        *found.entry((*number).to_owned()).or_default() += 1;
+        assert!(!why.is_empty(), "{number} has no reason");
+    }
+    for (letters, ranges) in AREAS {
+        for digits in ranges.iter().cloned().flatten() {
+            let number = format!("{letters}-{digits}");
+            let count = found.get(&number).copied().unwrap_or(0);
+            assert_eq!(
+                count, 1,
+                "{number}: once among the cases or once among the reasons"
+            );
+        }
     }
 }

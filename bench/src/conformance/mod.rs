@@ -10,6 +10,7 @@ mod records;
 mod render;
 mod table;
 mod target;
+pub mod uncovered;
 pub(crate) mod wire;
 
 use std::collections::BTreeMap;
@@ -65,6 +66,14 @@ impl Case {
         self.name.split(' ').next().unwrap_or(self.name)
     }
 
+    /// Every number in the name: `FE-30` and `FE-32` of `FE-30 a rack (FE-32)`.
+    pub fn numbers(&self) -> impl Iterator<Item = &'static str> {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-';
+        self.name
+            .split(move |c| !is_part(c))
+            .filter(|word| is_number(word))
+    }
+
     /// Whether it can be tried on a broker that was started without it.
     pub fn has_default_settings(&self) -> bool {
         std::ptr::eq(self.setup, &raw const target::DEFAULT)
@@ -76,6 +85,14 @@ impl Case {
         let outcome = (self.run)(&mut dialogue);
         dialogue.finish(outcome)
     }
+}
+
+/// Letters, a dash, a number.
+fn is_number(word: &str) -> bool {
+    word.split_once('-').is_some_and(|(letters, digits)| {
+        let is_area = !letters.is_empty() && letters.bytes().all(|b| b.is_ascii_uppercase());
+        is_area && !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit())
+    })
 }
 
 /// Runs cases against brokers started for them below `dir` and returns the transcripts by case name.

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use super::Case;
 use super::golden::{Golden, Verdict, judge};
+use super::uncovered::UNCOVERED;
 
 /// Longest summary of a transcript, characters.
 const SUMMARY_CHARS_MAX: usize = 110;
@@ -39,12 +40,18 @@ pub fn markdown(
         let name = case.name.replace('|', "\\|");
         let _ = writeln!(rows, "| {name} | {theirs} | {our_summary} | {said} |");
     }
+    let without = UNCOVERED
+        .iter()
+        .map(|(number, why)| format!("| {number} | {why} |\n"));
+    let without: String = without.collect();
     format!(
         "# The same requests to Apache Kafka 4.3.1 and to Penstock\n\n\
          Written by `cargo run -p bench --bin conformance -- --table`. Each case is a sequence of requests; the whole transcripts \
          are in `bench/tests/conformance/`. The columns show the error codes in the order in which they came.\n\n\
-         {} cases: {} equal, {} differ for a written reason, {} wrong.\n\n\
-         | case | Kafka | Penstock | |\n|---|---|---|---|\n{rows}",
+         {} cases: {} equal, {} differ for a written reason, {} wrong. What has no case is listed below the table.\n\n\
+         | case | Kafka | Penstock | |\n|---|---|---|---|\n{rows}\n\
+         ## Numbers without a case of their own, and why\n\n\
+         | number | why |\n|---|---|\n{without}",
         counts.iter().sum::<usize>(),
         counts[0],
         counts[1],

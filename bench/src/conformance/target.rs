@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::sync::Mutex;
 
-use crate::error::{Result, failed};
-use crate::process::Profile;
+use crate::error::{Error, Result, failed};
+use crate::process::{Profile, free_port};
 use crate::target::{Kind, Target as Process};
 
 /// Settings that several cases share. The two brokers get the same.
@@ -12,7 +12,7 @@ use crate::target::{Kind, Target as Process};
 pub struct Setup {
     /// Name, also of its folder.
     pub name: &'static str,
-    /// `key=value` lines.
+    /// `key=value` lines. `{port}` and `{next}` stand for the broker's ports, `{other}` for that of a second listener.
     pub overrides: &'static [&'static str],
     /// Whether its cases restart the broker, so that they run one after the other.
     pub restarts: bool,
@@ -30,6 +30,16 @@ pub(super) static RESTARTS: Setup = Setup {
     name: "restarts",
     overrides: &[],
     restarts: true,
+};
+
+/// For what depends on racks.
+pub(super) static RACK: Setup = Setup {
+    name: "rack",
+    overrides: &[
+        "broker.rack=here",
+        "replica.selector.class=org.apache.kafka.common.replica.RackAwareReplicaSelector",
+    ],
+    restarts: false,
 };
 
 /// For groups: nobody waits for a second member.
@@ -54,6 +64,8 @@ pub enum Who {
 #[derive(Debug)]
 pub struct Target {
     address: String,
+    /// Of the second listener, where the settings name one.
+    other: Option<String>,
     /// None when it is not ours to restart.
     process: Mutex<Option<Process>>,
 }
@@ -74,6 +86,7 @@ impl Target {
             }
             Who::Address(address) if setup.overrides.is_empty() && !setup.restarts => Ok(Self {
                 address: address.clone(),
+                other: None,
                 process: Mutex::new(None),
             }),
             Who::Address(_) => failed("a broker that runs already has its own settings"),
@@ -81,10 +94,18 @@ impl Target {
     }
 
     fn own(kind: Kind, dir: &Path, overrides: &[&str]) -> Result<Self> {
-        let mut process = Process::new(kind, dir, overrides)?;
+        let other = free_port()?.to_string();
+        let named: Vec<_> = overrides
+            .iter()
+            .map(|text| text.replace("{other}", &other))
+            .collect();
+        let has_other = overrides.iter().any(|text| text.contains("{other}"));
+        let named: Vec<_> = named.iter().map(String::as_str).collect();
+        let mut process = Process::new(kind, dir, &named)?;
         process.start(None)?;
         Ok(Self {
             address: process.bootstrap(),
+            other: has_other.then(|| format!("127.0.0.1:{other}")),
             process: Mutex::new(Some(process)),
         })
     }
@@ -92,6 +113,15 @@ impl Target {
     /// `HOST:PORT`.
     pub fn address(&self) -> &str {
         &self.address
+    }
+
+    /// `HOST:PORT` of the second listener.
+    ///
+    /// # Errors
+    /// The settings name none.
+    pub fn other_address(&self) -> Result<&str> {
+        let none = || Error::Failed("this broker has one listener".into());
+        self.other.as_deref().ok_or_else(none)
     }
 
     /// Ends the broker as `kill -9` does, and starts it again on its data.

@@ -42,6 +42,7 @@ pub(super) const CASES: &[Case] = &[
     Case::new("AD-9 alterations that are refused", incremental_refused).differs("an operation that does not exist is INVALID_REQUEST, where Kafka fails inside with UNKNOWN_SERVER_ERROR"),
     Case::new("AD-10 broker settings by node and for all (BR-115)", broker_settings).on(&BROKER_SETTINGS),
     Case::new("AD-11 the old AlterConfigs replaces everything (BR-047)", replace),
+    Case::new("AD-12 min.insync.replicas belongs to the cluster", cluster_min_isr).on(&BROKER_SETTINGS),
     Case::new("AD-20 max.message.bytes takes effect at once", effect_size),
     Case::new("AD-21 compression.type takes effect at once", effect_compression),
     Case::new("AD-22 timestamp settings take effect at once", effect_timestamps),
@@ -245,6 +246,32 @@ fn incremental_refused(d: &mut Dialogue<'_>) -> Result<()> {
         ("type 77", 77, "x"),
     ] {
         d.ask(label, 1, &alter(kind, name, &[("retention.ms", SET, Some("1"))]))?;
+    }
+    Ok(())
+}
+
+fn cluster_min_isr(d: &mut Dialogue<'_>) -> Result<()> {
+    const KEY: &str = "min.insync.replicas";
+    for (label, name, ops) in [
+        ("set for this node", "1", [(KEY, SET, Some("1"))]),
+        ("deleted for this node", "1", [(KEY, DELETE, None)]),
+        ("set for all", "", [(KEY, SET, Some("2"))]),
+        ("not a number, for all", "", [(KEY, SET, Some("many"))]),
+        ("zero for all", "", [(KEY, SET, Some("0"))]),
+        ("deleted for all", "", [(KEY, DELETE, None)]),
+        ("set back for all", "", [(KEY, SET, Some("1"))]),
+    ] {
+        d.ask(label, 1, &alter(BROKER, name, &ops))?;
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        for name in ["1", ""] {
+            let answer = d.quiet(4, &describe(&[(BROKER, name)], Some(&[KEY])))?;
+            for one in answer.results.iter().flat_map(|result| &result.configs) {
+                d.note(&format!(
+                    "  broker {name:?}: {:?} of {}",
+                    one.value, one.config_source
+                ));
+            }
+        }
     }
     Ok(())
 }

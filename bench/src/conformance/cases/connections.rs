@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use protocol::messages::api_versions::{ApiVersionsRequest, ApiVersionsResponse};
+use protocol::messages::create_topics::{CreatableTopic, CreateTopicsRequest};
 use protocol::messages::describe_cluster::DescribeClusterRequest;
+use protocol::messages::fetch::FetchRequest;
 use protocol::messages::init_producer_id::InitProducerIdRequest;
 use protocol::messages::metadata::{MetadataRequest, MetadataRequestTopic};
 use protocol::messages::produce::ProduceRequest;
@@ -47,6 +49,7 @@ pub(super) const KEYS: [ApiKey; 19] = [
 
 pub(super) const CASES: &[Case] = &[
     Case::new("CN-1 frames that are too long, negative or too short", sizes),
+    Case::new("CN-2 one request of a connection at a time", one_at_a_time),
     Case::new("CN-3 pipelined requests are answered in order", pipelined),
     Case::new(
         "CN-4 unknown keys and versions close the connection (BR-069)",
@@ -123,6 +126,45 @@ fn sizes(d: &mut Dialogue<'_>) -> Result<()> {
     Ok(())
 }
 
+fn one_at_a_time(d: &mut Dialogue<'_>) -> Result<()> {
+    const WAIT_MS: i32 = 1200;
+    let empty = d.topic("a", 1, &[])?;
+    let name = d.name("b");
+    let create = CreateTopicsRequest {
+        topics: vec![CreatableTopic {
+            name: name.clone(),
+            num_partitions: 1,
+            replication_factor: 1,
+            ..Default::default()
+        }],
+        timeout_ms: 10_000,
+        validate_only: false,
+    };
+    let look = MetadataRequest {
+        topics: Some(vec![MetadataRequestTopic {
+            name: Some(name),
+            ..Default::default()
+        }]),
+        ..Default::default()
+    };
+    let mut other = d.connect()?;
+    let began = Instant::now();
+    let fetch_id = d.wire()?.send(12, &fetch_of([(&empty, 0, 0)], WAIT_MS))?;
+    let create_id = d.wire()?.send(7, &create)?;
+    d.note("> a fetch that waits, then CreateTopics behind it");
+    std::thread::sleep(Duration::from_millis(300));
+    let id = other.send(9, &look)?;
+    let seen = other.receive::<MetadataRequest>(9, id)?;
+    let error = seen.topics.first().map(|topic| topic.error_code);
+    d.note(&format!("another connection meanwhile: {error:?}"));
+    let fetched = d.wire()?.receive::<FetchRequest>(12, fetch_id)?;
+    d.answered(&fetched);
+    d.took(began, WAIT_MS as u64);
+    let created = d.wire()?.receive::<CreateTopicsRequest>(7, create_id)?;
+    d.answered(&created);
+    Ok(())
+}
+
 fn pipelined(d: &mut Dialogue<'_>) -> Result<()> {
     let topic = d.topic("a", 2, &[])?;
     let empty = d.topic("b", 1, &[])?;
@@ -146,9 +188,7 @@ fn pipelined(d: &mut Dialogue<'_>) -> Result<()> {
     d.note("> produce, fetch that waits, api versions, produce, metadata, produce, fetch");
     let one = d.wire()?.receive::<ProduceRequest>(9, sent[0])?;
     d.answered(&one);
-    let two = d
-        .wire()?
-        .receive::<protocol::messages::fetch::FetchRequest>(12, sent[1])?;
+    let two = d.wire()?.receive::<FetchRequest>(12, sent[1])?;
     d.answered(&two);
     let three = d.wire()?.receive::<ApiVersionsRequest>(3, sent[2])?;
     d.note(&format!("< {}", three.error_code));
@@ -158,9 +198,7 @@ fn pipelined(d: &mut Dialogue<'_>) -> Result<()> {
     d.answered(&five);
     let six = d.wire()?.receive::<ProduceRequest>(9, sent[5])?;
     d.answered(&six);
-    let seven = d
-        .wire()?
-        .receive::<protocol::messages::fetch::FetchRequest>(12, sent[6])?;
+    let seven = d.wire()?.receive::<FetchRequest>(12, sent[6])?;
     d.answered(&seven);
     Ok(())
 }

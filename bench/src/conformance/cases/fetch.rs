@@ -7,12 +7,12 @@ use protocol::compression::Codec;
 use protocol::messages::fetch::{FetchRequest, FetchRequestFetchPartition, FetchRequestFetchTopic};
 use protocol::messages::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
 use protocol::messages::produce::ProduceRequest;
-use protocol::{RecordBytes, Uuid};
+use protocol::{RecordBytes, Str, Uuid};
 
 use super::super::Case;
-use super::super::batch::{Rec, compressed};
+use super::super::batch::{Rec, compressed, sequenced};
 use super::super::dialogue::{Dialogue, Topic, delete_of, fetch_of, fetch_part, produce_of};
-use super::super::target::RESTARTS;
+use super::super::target::{RACK, RESTARTS};
 use super::versions::NO_TOPIC_ID;
 use crate::error::Result;
 
@@ -29,11 +29,13 @@ pub(super) const CASES: &[Case] = &[
     ),
     Case::new("FE-9 offsets around the end and the start (BR-117, BR-129, BR-137)", edges),
     Case::new("FE-10 bounds also without records, deleted ones (BR-055)", bounds),
+    Case::new("FE-11 aborted transactions and the last stable offset where there are no transactions (FE-12)", no_transactions),
     Case::new("FE-13 current leader epoch", leader_epochs),
     Case::new("FE-14 last fetched epoch", last_fetched),
     Case::new("FE-16 topics by id", by_id),
     Case::new("FE-18 a consumer says that it is a replica", replica_ids),
     Case::new("FE-19 several topics, repeated ones, none (BR-131)", several).differs("a partition that is listed twice is answered twice, in Kafka once"),
+    Case::new("FE-30 a consumer's rack where no replica is nearer (FE-32)", racks).on(&RACK),
     Case::new("BR-031 offsets are dense over restarts", dense).on(&RESTARTS),
     Case::new("BR-057 the latest offset can always be read", latest_is_readable),
     Case::new("BR-119 zstd and Fetch below version 10", zstd_fetch),
@@ -262,6 +264,55 @@ fn isolation(d: &mut Dialogue<'_>) -> Result<()> {
             let mut request = fetch_of([(&topic, 0, 0), (&topic, 1, 0)], 0);
             request.isolation_level = level;
             d.ask(&format!("isolation level {level}"), version, &request)?;
+        }
+    }
+    Ok(())
+}
+
+fn no_transactions(d: &mut Dialogue<'_>) -> Result<()> {
+    let topic = d.topic("a", 2, &[])?;
+    let bytes = d.batch(&["0", "1", "2"]);
+    d.written(&topic, 0, bytes)?;
+    let producer = d.producer_id()?;
+    let bytes = sequenced(producer, 0, 0, &d.records(&["idempotent"]));
+    d.written(&topic, 0, bytes)?;
+    d.quiet(2, &delete_of(&topic, &[(0, 1)]))?;
+    for version in [4, 5, 11, 12, 18] {
+        for isolation_level in [0i8, 1] {
+            for (label, partition, offset) in [
+                ("records", 0, 3),
+                ("the end", 0, 4),
+                ("behind the end", 0, 5),
+                ("deleted", 0, 0),
+                ("an empty log", 1, 0),
+                ("no such partition", 2, 0),
+            ] {
+                let request = FetchRequest {
+                    isolation_level,
+                    ..fetch_of([(&topic, partition, offset)], 0)
+                };
+                d.ask(
+                    &format!("isolation {isolation_level}, {label}"),
+                    version,
+                    &request,
+                )?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn racks(d: &mut Dialogue<'_>) -> Result<()> {
+    let topic = d.topic("a", 1, &[])?;
+    let bytes = d.batch(&["x"]);
+    d.written(&topic, 0, bytes)?;
+    for version in [4, 10, 11, 13, 18] {
+        for rack in ["", "here", "there"] {
+            let request = FetchRequest {
+                rack_id: Str::from(if version < 11 { "" } else { rack }),
+                ..fetch_of([(&topic, 0, 0)], 0)
+            };
+            d.ask(&format!("from rack {:?}", request.rack_id), version, &request)?;
         }
     }
     Ok(())

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use protocol::messages::describe_cluster::DescribeClusterRequest;
 use protocol::messages::describe_log_dirs::{DescribableLogDirTopic, DescribeLogDirsRequest};
 use protocol::messages::describe_topic_partitions::{
     DescribeTopicPartitionsRequest, DescribeTopicPartitionsRequestCursor,
@@ -12,7 +13,7 @@ use protocol::{ErrorCode, Str, Uuid};
 
 use super::super::Case;
 use super::super::dialogue::{Dialogue, Topic};
-use super::super::target::Setup;
+use super::super::target::{RACK, Setup};
 use super::versions::NO_TOPIC_ID;
 use crate::error::Result;
 
@@ -37,10 +38,13 @@ pub(super) const CASES: &[Case] = &[
     Case::new("MD-4 asking makes no topic where that is off", no_auto_create).on(&NO_AUTO_CREATE),
     Case::new("MD-4 asking for a topic that cannot have its replicas (BR-126)", too_many_replicas).on(&MANY_REPLICAS),
     Case::new("MD-5 names that can be and cannot be", names),
+    Case::new("MD-7 controller, brokers and leaders of one broker with a rack (MD-6, MD-8, MD-11)", one_broker).on(&RACK),
     Case::new("MD-9 authorized operations", operations),
     Case::new("MD-10 names and ids in one request", mixed).differs("each topic is answered by what it is asked by, name or id; Kafka refuses ids before version 12 and then drops names"),
     Case::new("MD-12 DescribeTopicPartitions page by page", pages).differs("a cursor at partition -1 is read as 0, where Kafka refuses the whole request"),
+    Case::new("MD-13 DescribeCluster by type of endpoint, and fenced brokers", endpoint_types).on(&RACK),
     Case::new("MD-14 cluster ids are the same in every answer and connection", cluster_id),
+    Case::new("AD-18 DescribeLogDirs of what is not there", log_dirs_of_nothing),
     Case::new("BR-048 DescribeLogDirs tells the bytes of segments", log_dirs),
 ];
 
@@ -77,6 +81,36 @@ fn all_or_none(d: &mut Dialogue<'_>) -> Result<()> {
         if version > 0 {
             request.topics = Some(Vec::new());
             d.ask("no topics", version, &request)?;
+        }
+    }
+    Ok(())
+}
+
+fn one_broker(d: &mut Dialogue<'_>) -> Result<()> {
+    let topic = d.topic("a", 2, &[])?;
+    for version in 0..=13 {
+        let one = named(std::slice::from_ref(&topic.name), version < 4);
+        d.ask("a topic of two partitions", version, &one)?;
+    }
+    Ok(())
+}
+
+fn endpoint_types(d: &mut Dialogue<'_>) -> Result<()> {
+    for version in 0..=2 {
+        for endpoint_type in [1, 2, 0, 3, -1, i8::MAX] {
+            for include_fenced_brokers in [false, true] {
+                if (version == 0 && endpoint_type != 1) || (version < 2 && include_fenced_brokers) {
+                    continue;
+                }
+                let request = DescribeClusterRequest {
+                    endpoint_type,
+                    include_fenced_brokers,
+                    ..Default::default()
+                };
+                let label =
+                    format!("endpoint type {endpoint_type}, fenced ones too: {include_fenced_brokers}");
+                d.ask(&label, version, &request)?;
+            }
         }
     }
     Ok(())
@@ -311,6 +345,36 @@ fn cluster_id(d: &mut Dialogue<'_>) -> Result<()> {
     }
     let lengths: Vec<_> = ids.iter().map(String::len).collect();
     d.note(&format!("{} cluster id of {lengths:?} characters", ids.len()));
+    Ok(())
+}
+
+fn log_dirs_of_nothing(d: &mut Dialogue<'_>) -> Result<()> {
+    let topic = d.topic("a", 1, &[])?;
+    let of = |list: &[(&Str, &[i32])]| DescribeLogDirsRequest {
+        topics: Some(
+            list.iter()
+                .map(|(name, partitions)| DescribableLogDirTopic {
+                    topic: (*name).clone(),
+                    partitions: partitions.to_vec(),
+                })
+                .collect(),
+        ),
+    };
+    let nowhere = d.name("nowhere");
+    for version in 1..=5 {
+        d.ask("an unknown topic", version, &of(&[(&nowhere, &[0])]))?;
+        d.ask(
+            "an unknown partition",
+            version,
+            &of(&[(&topic.name, &[7, 0, -1])]),
+        )?;
+        d.ask("no partitions", version, &of(&[(&topic.name, &[])]))?;
+        d.ask(
+            "known beside unknown",
+            version,
+            &of(&[(&nowhere, &[0]), (&topic.name, &[0])]),
+        )?;
+    }
     Ok(())
 }
 

@@ -7,6 +7,7 @@ mod fetch;
 mod group_offsets;
 mod groups;
 mod idempotence;
+mod listeners;
 mod metadata;
 mod offsets;
 mod order;
@@ -14,6 +15,7 @@ mod produce;
 mod sessions;
 mod stored;
 mod topics;
+mod unserved;
 mod versions;
 mod waits;
 
@@ -23,6 +25,7 @@ use super::Case;
 pub fn cases() -> Vec<Case> {
     [
         connections::CASES,
+        listeners::CASES,
         versions::CASES,
         produce::CASES,
         batches::CASES,
@@ -35,6 +38,7 @@ pub fn cases() -> Vec<Case> {
         metadata::CASES,
         topics::CASES,
         configs::CASES,
+        unserved::CASES,
         groups::CASES,
         group_offsets::CASES,
         order::CASES,

@@ -2,13 +2,14 @@
 
 use protocol::compression::Codec;
 use protocol::messages::list_offsets::{ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic};
+use protocol::messages::metadata::{MetadataRequest, MetadataRequestTopic};
 use protocol::messages::offset_for_leader_epoch::{
     OffsetForLeaderEpochRequest, OffsetForLeaderPartition, OffsetForLeaderTopic,
 };
 
 use super::super::Case;
 use super::super::batch::{Rec, compressed};
-use super::super::dialogue::{Dialogue, Topic, delete_of};
+use super::super::dialogue::{Dialogue, Topic, delete_of, fetch_of};
 use super::super::target::RESTARTS;
 use crate::error::Result;
 
@@ -16,14 +17,17 @@ pub(super) const CASES: &[Case] = &[
     Case::new("LO-1 latest, earliest and the other special times on a log", special),
     Case::new("LO-2 special times on an empty log, and after everything was deleted (BR-055)", empty).differs("when every record is deleted there is no largest timestamp; Kafka names a deleted record"),
     Case::new("LO-3 the largest timestamp (BR-046)", max_timestamp),
+    Case::new("LO-4 the times of tiers where nothing is tiered (LO-5, LO-6)", tiers),
     Case::new("LO-7 special times by version, repeated partitions (BR-101)", versions).differs("a partition that is listed twice is refused each time, in Kafka once"),
     Case::new("LO-8 between timestamps, in order and not (BR-045)", between),
     Case::new("LO-8 exact records inside compressed batches", inside_batches),
     Case::new("LO-8 below the log start and over many segments (BR-092)", over_segments).differs("a time before the log start gives the first record that is left (BR-092); Kafka gives none while the deleted record is in a segment that is kept"),
     Case::new("LO-8 the same after kill -9", after_restart).on(&RESTARTS).differs("the log start of deleted records survives kill -9; Kafka, killed within a minute, falls back"),
     Case::new("LO-10 leader epochs fence", fenced).differs("any negative epoch means none in every API; Kafka reads -2 so in Fetch only"),
+    Case::new("LO-11 the time a lookup may take", lookup_time),
     Case::new("LO-12 isolation levels and replica ids", isolation),
     Case::new("LE-1 the current epoch and the log end", current_epoch),
+    Case::new("LE-2 the epoch before kill -9 and the one after (FE-15)", older_epoch).on(&RESTARTS),
     Case::new("LE-3 epochs below, above and none", other_epochs).differs("any negative epoch means none in every API; Kafka looks up -5 here"),
 ];
 
@@ -109,6 +113,22 @@ fn empty(d: &mut Dialogue<'_>) -> Result<()> {
     d.note("all deleted");
     ask_times(d, &topic, 11, &SPECIAL)?;
     ask_times(d, &topic, 4, &[("a time", now), ("time 0", 0)])
+}
+
+fn tiers(d: &mut Dialogue<'_>) -> Result<()> {
+    let topic = d.topic("a", 1, &[("segment.bytes", "1048576")])?;
+    for number in 0..30i64 {
+        let record = Rec::of(d.stamp_ms() + number, vec![b'v'; 100_000]);
+        d.written(&topic, 0, compressed(Codec::None, &[record]))?;
+    }
+    for deleted in [0, 15, 30] {
+        d.quiet(2, &delete_of(&topic, &[(0, deleted)]))?;
+        d.note(&format!("several segments, {deleted} of 30 records deleted"));
+        for version in 8..=11 {
+            ask_times(d, &topic, version, &SPECIAL[3..])?;
+        }
+    }
+    Ok(())
 }
 
 fn max_timestamp(d: &mut Dialogue<'_>) -> Result<()> {
@@ -254,6 +274,23 @@ fn fenced(d: &mut Dialogue<'_>) -> Result<()> {
     Ok(())
 }
 
+fn lookup_time(d: &mut Dialogue<'_>) -> Result<()> {
+    let topic = stamped(d, "a", Codec::None, &[&[1, 2], &[3]])?;
+    for version in [10, 11] {
+        for timeout_ms in [0, 1, -1, i32::MAX, i32::MIN] {
+            for timestamp in [-1, -2, -3, d.stamp_ms() + 2] {
+                let one = ListOffsetsRequest {
+                    timeout_ms,
+                    ..request(&topic, version, timestamp, -1)
+                };
+                let at = d.time(timestamp);
+                d.ask(&format!("time {at} within {timeout_ms} ms"), version, &one)?;
+            }
+        }
+    }
+    Ok(())
+}
+
 fn isolation(d: &mut Dialogue<'_>) -> Result<()> {
     let topic = stamped(d, "a", Codec::None, &[&[1, 2]])?;
     for version in [2, 7] {
@@ -275,20 +312,24 @@ fn isolation(d: &mut Dialogue<'_>) -> Result<()> {
     Ok(())
 }
 
+fn epoch_of(topic: &Topic, current_leader_epoch: i32, leader_epoch: i32) -> OffsetForLeaderEpochRequest {
+    OffsetForLeaderEpochRequest {
+        replica_id: -1,
+        topics: vec![OffsetForLeaderTopic {
+            topic: topic.name.clone(),
+            partitions: vec![OffsetForLeaderPartition {
+                partition: 0,
+                current_leader_epoch,
+                leader_epoch,
+            }],
+        }],
+    }
+}
+
 fn epochs(d: &mut Dialogue<'_>, topic: &Topic, current: i32, wanted: &[i32]) -> Result<()> {
     for version in 2..=4 {
         for leader_epoch in wanted {
-            let request = OffsetForLeaderEpochRequest {
-                replica_id: -1,
-                topics: vec![OffsetForLeaderTopic {
-                    topic: topic.name.clone(),
-                    partitions: vec![OffsetForLeaderPartition {
-                        partition: 0,
-                        current_leader_epoch: current,
-                        leader_epoch: *leader_epoch,
-                    }],
-                }],
-            };
+            let request = epoch_of(topic, current, *leader_epoch);
             d.ask(
                 &format!("epoch {leader_epoch}, current {current}"),
                 version,
@@ -305,6 +346,72 @@ fn current_epoch(d: &mut Dialogue<'_>) -> Result<()> {
     epochs(d, &topic, 0, &[0])?;
     let empty = d.topic("b", 1, &[])?;
     epochs(d, &empty, -1, &[0])
+}
+
+/// How epochs are told: Kafka has an epoch without a leader between two elections, we have none.
+fn epoch_name(epoch: i32, current: i32) -> String {
+    match epoch - current {
+        0 => "current".to_owned(),
+        after @ 1.. => format!("current+{after}"),
+        _ => epoch.to_string(),
+    }
+}
+
+fn older_epoch(d: &mut Dialogue<'_>) -> Result<()> {
+    let topic = stamped(d, "a", Codec::None, &[&[1, 2], &[3]])?;
+    d.hang_up();
+    d.target().kill_and_start()?;
+    let bytes = d.batch(&["after"]);
+    d.written(&topic, 0, bytes)?;
+    let wanted = MetadataRequest {
+        topics: Some(vec![MetadataRequestTopic {
+            name: Some(topic.name.clone()),
+            ..Default::default()
+        }]),
+        ..Default::default()
+    };
+    let told = d.quiet(12, &wanted)?;
+    let parts = || told.topics.iter().flat_map(|topic| &topic.partitions);
+    let current = parts().map(|part| part.leader_epoch).next().unwrap_or(-1);
+    d.note(&format!("the epoch rose: {}", current > 0));
+    for version in 2..=4 {
+        for epoch in [0, current, current + 1] {
+            let answer = d.quiet(version, &epoch_of(&topic, -1, epoch))?;
+            for part in answer.topics.iter().flat_map(|topic| &topic.partitions) {
+                d.note(&format!(
+                    "OffsetForLeaderEpoch v{version} of {}: {}, epoch {} ends at {}",
+                    epoch_name(epoch, current),
+                    part.error_code,
+                    epoch_name(part.leader_epoch, current),
+                    part.end_offset
+                ));
+            }
+        }
+    }
+    fenced_fetches(d, &topic, current)
+}
+
+/// Fetches of a client that knows another epoch than the current one (FE-15).
+fn fenced_fetches(d: &mut Dialogue<'_>, topic: &Topic, current: i32) -> Result<()> {
+    for version in [9, 11, 12, 15, 16, 18] {
+        for epoch in [0, current, current + 1] {
+            let mut fetch = fetch_of([(topic, 0, 3)], 0);
+            fetch.topics[0].partitions[0].current_leader_epoch = epoch;
+            let answer = d.quiet(version, &fetch)?;
+            for part in answer.responses.iter().flat_map(|topic| &topic.partitions) {
+                let told = &part.current_leader;
+                let line = format!(
+                    "Fetch v{version} in {}: {}, leader {} in {}",
+                    epoch_name(epoch, current),
+                    part.error_code,
+                    told.leader_id,
+                    epoch_name(told.leader_epoch, current)
+                );
+                d.show(&line, &answer.node_endpoints);
+            }
+        }
+    }
+    Ok(())
 }
 
 fn other_epochs(d: &mut Dialogue<'_>) -> Result<()> {

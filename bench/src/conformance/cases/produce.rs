@@ -31,6 +31,10 @@ pub(super) const CASES: &[Case] = &[
         "PR-6 a transactional batch without a transactional id",
         transactional_without_id,
     ),
+    Case::new(
+        "PR-7 transactional batches of two producers in one request",
+        two_producers,
+    ),
     Case::new("PR-8 acks other than -1, 0 and 1", bad_acks),
     Case::new(
         "PR-9 acks=0 has no answer, or a closed connection (BR-125)",
@@ -259,6 +263,61 @@ fn transactional_without_id(d: &mut Dialogue<'_>) -> Result<()> {
         )?;
     }
     d.fetch("the plain batch", &topic, 1, 0)?;
+    Ok(())
+}
+
+fn two_producers(d: &mut Dialogue<'_>) -> Result<()> {
+    let topic = d.topic("a", 3, &[])?;
+    let nowhere = Topic {
+        name: d.name("nowhere"),
+        id: NO_TOPIC_ID,
+    };
+    let plain = d.batch(&["plain"]);
+    let records = d.records(&["x"]);
+    let of_producer = |d: &mut Dialogue<'_>| -> Result<Bytes> {
+        let options = BatchOptions {
+            producer_id: d.producer_id()?,
+            producer_epoch: 0,
+            base_sequence: 0,
+            transactional: true,
+            ..BatchOptions::default()
+        };
+        Ok(batch(options, &records))
+    };
+    let (one, two) = (of_producer(d)?, of_producer(d)?);
+    let torn = two.slice(..two.len() - 1);
+    let wrong_crc = forged(&two, |header| header.crc ^= 1);
+    for version in [7, 10, 12, 13] {
+        for (label, acks, first, second) in [
+            ("two producers", -1, &one, &two),
+            ("two producers, acks=1", 1, &two, &one),
+            ("two producers, acks=5", 5, &one, &two),
+            ("the second has a wrong CRC", -1, &one, &wrong_crc),
+        ] {
+            let mut request = produce_of(&topic, 0, Some(first.clone()), acks);
+            request.transactional_id = Some("producers".into());
+            let others = [(1, second), (2, &plain), (9, &plain)];
+            let others = others.map(|(index, records)| PartitionProduceData {
+                index,
+                records: Some(RecordBytes::from(records.clone())),
+            });
+            request.topic_data[0].partition_data.extend(others);
+            request
+                .topic_data
+                .push(produce_part(&nowhere, 0, Some(torn.clone())));
+            d.ask(label, version, &request)?;
+        }
+        let mut request = produce_of(&topic, 0, Some(one.clone()), 0);
+        request.transactional_id = Some("producers".into());
+        request
+            .topic_data
+            .push(produce_part(&topic, 1, Some(two.clone())));
+        d.tell("two producers, acks=0", version, &request)?;
+        d.expect_closed()?;
+    }
+    for partition in 0..3 {
+        d.fetch("nothing was stored", &topic, partition, 0)?;
+    }
     Ok(())
 }
 
