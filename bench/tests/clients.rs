@@ -2,7 +2,9 @@
 //! Every one again in consumer groups. And a real text file of more than 100 MB through kcat.
 
 use bench::clients::groups::{GroupOptions, group_failures, group_markdown, run_groups};
-use bench::clients::{Options, failures, markdown, report_skip, require_all, run_matrix};
+use bench::clients::{
+    Options, Releases, failures, markdown, report_skip, require_all, run_matrix, sarama_releases,
+};
 use bench::process::{Broker, Profile};
 use bench::roundtrip::{CODECS, kcat_installed, make_text, round_trip};
 
@@ -43,6 +45,34 @@ fn every_client_reads_back_what_it_wrote() {
         failures.len(),
         failures.join("\n"),
         broker.last_words()
+    );
+}
+
+/// BR-037. What Apache Kafka 4.3.1 does not serve any more is refused in time; 69 releases from 0.11 on work, asking for
+/// ApiVersions or not.
+#[test]
+fn sarama_speaks_every_release_that_kafka_serves() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let broker = broker(&dir);
+    let releases = match sarama_releases(&broker.bootstrap(), "releases").expect("sarama runs") {
+        Releases::Ran(releases) => releases,
+        Releases::Skipped(why) => {
+            assert!(!require_all(), "sarama: {why}");
+            report_skip("sarama_speaks_every_release_that_kafka_serves", &why);
+            return;
+        }
+    };
+    let served = releases.iter().filter(|release| release.served).count();
+    println!("{served} of {} served", releases.len());
+    let wrong: Vec<_> = releases
+        .iter()
+        .filter(|release| release.ok != release.served)
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:?}\n{}", broker.last_words());
+    assert_eq!(
+        (served, releases.len()),
+        (138, 162),
+        "each release, asked and not"
     );
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"os"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -25,6 +26,10 @@ var levels = map[string]sarama.RequiredAcks{"0": sarama.NoResponse, "1": sarama.
 
 func main() {
 	sarama.Logger = log.New(io.Discard, "", 0)
+	if len(os.Args) > 1 && os.Args[1] == "versions" {
+		versions(os.Args[2:])
+		return
+	}
 	common.Run("sarama", "github.com/IBM/sarama", []string{"none", "gzip", "snappy", "lz4", "zstd"}, common.Loose{}, roundTrip)
 }
 
@@ -44,7 +49,7 @@ func roundTrip(ctx context.Context, bootstrap, topic, codec, acks string, sent [
 		return nil, err
 	}
 	defer client.Close()
-	if err := waitForLeaders(ctx, client, topic); err != nil {
+	if err := waitForLeaders(ctx, client, topic, common.Partitions); err != nil {
 		return nil, err
 	}
 	if err := produce(bootstrap, topic, codec, acks, sent); err != nil {
@@ -58,8 +63,8 @@ func roundTrip(ctx context.Context, bootstrap, topic, codec, acks string, sent [
 }
 
 // A topic's leaders may start after its creation is answered; acks=0 would lose what comes before.
-func waitForLeaders(ctx context.Context, client sarama.Client, topic string) error {
-	for p := range int32(common.Partitions) {
+func waitForLeaders(ctx context.Context, client sarama.Client, topic string, partitions int32) error {
+	for p := range partitions {
 		for {
 			_, err := client.GetOffset(topic, p, sarama.OffsetNewest)
 			if err == nil {

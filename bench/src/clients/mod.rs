@@ -4,9 +4,11 @@
 pub mod groups;
 mod run;
 mod table;
+mod versions;
 
 pub use run::{Options, librdkafka_python, run_matrix};
 pub use table::{failures, markdown};
+pub use versions::{Release, Releases, sarama_releases};
 
 use serde::Deserialize;
 

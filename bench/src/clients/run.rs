@@ -164,11 +164,11 @@ fn run_client(client: &'static str, cache: &Path, options: &Options) -> Result<O
 }
 
 /// How a bounded command ended.
-struct End {
+pub(super) struct End {
     /// Exit status; none when it was stopped or died of a signal.
-    status: Option<i32>,
+    pub(super) status: Option<i32>,
     /// Lines of its standard output.
-    lines: Vec<String>,
+    pub(super) lines: Vec<String>,
     timed_out: bool,
 }
 
@@ -183,7 +183,7 @@ impl std::fmt::Display for End {
 }
 
 /// Runs a command in a process group of its own, its standard error into `log`, and kills the group after `limit`.
-fn run_bounded(command: &mut Command, log: &Path, limit: Duration) -> Result<End> {
+pub(super) fn run_bounded(command: &mut Command, log: &Path, limit: Duration) -> Result<End> {
     let errors = File::create(log).doing(log.display())?;
     command
         .stdin(Stdio::null())
