@@ -187,6 +187,7 @@ pub fn start<E: Env, L: LogsIo>(
         env.clone(),
         router.clone(),
         group_settings(&BrokerLayers::of_file(&broker.settings.fixed)),
+        broker.budget.clone(),
     );
     groups.start();
     let driver = OwnerDriver::new(env.clone(), owner, logs.clone(), router);

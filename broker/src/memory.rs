@@ -104,10 +104,11 @@ pub fn divide(bytes: u64, shards: u16, request_bytes_max: usize) -> ShardMemory 
     let write = SHARD_BYTES_BASE / 4 + extra / 8;
     let responses = SHARD_BYTES_BASE / 8 + extra / 16;
     let reserved = SHARD_BYTES_BASE / 16 + extra / 32;
+    let coordinators = SHARD_BYTES_BASE / 16 + extra / 16;
     let small = SHARD_BYTES_BASE / 16 + extra / 32;
     let read_ahead = (SHARD_BYTES_BASE / 16 + extra / 16).min(READ_AHEAD_BYTES_MAX / shards);
     let fetches = largest + (extra / 8).min(FETCH_BYTES_MAX);
-    let others = cache + 2 * write + responses + 2 * reserved + small + read_ahead + fetches;
+    let others = cache + 2 * write + responses + reserved + coordinators + small + read_ahead + fetches;
     let requests = (all / shards).saturating_sub(others).max(largest);
     let mut classes = [ClassLimits::default(); BUDGET_CLASSES];
     for (class, max_bytes) in [
@@ -118,10 +119,13 @@ pub fn divide(bytes: u64, shards: u16, request_bytes_max: usize) -> ShardMemory 
     ] {
         classes[class as usize].max_bytes = max_bytes;
     }
-    for class in [BudgetClass::InterBroker, BudgetClass::Coordinator] {
+    for (class, bytes) in [
+        (BudgetClass::InterBroker, reserved),
+        (BudgetClass::Coordinator, coordinators),
+    ] {
         classes[class as usize] = ClassLimits {
-            reserved_bytes: reserved,
-            max_bytes: reserved,
+            reserved_bytes: bytes,
+            max_bytes: bytes,
         };
     }
     let limits = BudgetLimits {

@@ -26,7 +26,8 @@ pub enum BudgetClass {
     Compaction,
     /// Replication and quorum traffic. Reserved: a follower's fetch that is not read freezes the high watermark.
     InterBroker,
-    /// Requests of the coordinators to themselves and to each other. Reserved for the same reason.
+    /// What coordinators keep: groups, their members with metadata and assignments, committed offsets. Reserved: it stays for long,
+    /// and what comes and goes must not wait for it.
     Coordinator,
     /// Records on their way to readers, from before they are read until they have left the socket. Apart from other answers:
     /// readers that do not read hold up readers only.
@@ -221,6 +222,18 @@ impl Budget {
         self.0.borrow().limits.max_of(class)
     }
 
+    /// Whether `bytes` more could be charged now.
+    #[must_use]
+    pub fn has_room(&self, class: BudgetClass, bytes: u64) -> bool {
+        let books = self.0.borrow();
+        books.accounts[class as usize].waiting.is_empty() && books.after(class, bytes).is_some()
+    }
+
+    /// A charge of nothing yet, to grow.
+    pub fn empty_charge(&self, class: BudgetClass) -> Charge {
+        self.charge_of(class, 0)
+    }
+
     /// Every class's account.
     #[must_use]
     pub fn read(&self) -> [AccountImage; BUDGET_CLASSES] {
@@ -309,36 +322,60 @@ impl BudgetLimits {
     }
 }
 
+impl ClassLimits {
+    /// How much of `used` bytes the pool has given. What was charged above the ceiling ([`Charge::grow_anyway`]) is nobody's.
+    fn of_pool(&self, used: u64) -> u64 {
+        used.min(self.max_bytes).saturating_sub(self.reserved_bytes)
+    }
+}
+
+impl Account {
+    fn set(&mut self, used: u64) {
+        self.used = used;
+        self.peak = self.peak.max(used);
+    }
+}
+
 impl Books {
     fn take_now(&mut self, class: BudgetClass, bytes: u64) -> bool {
         self.accounts[class as usize].waiting.is_empty() && self.take(class, bytes)
     }
 
     fn take(&mut self, class: BudgetClass, bytes: u64) -> bool {
-        let limits = self.limits.classes[class as usize];
-        let used = self.accounts[class as usize].used;
-        let Some(after) = used.checked_add(bytes).filter(|after| *after <= limits.max_bytes) else {
+        let Some((after, from_pool)) = self.after(class, bytes) else {
             return false;
         };
-        let from_pool =
-            after.saturating_sub(limits.reserved_bytes) - used.saturating_sub(limits.reserved_bytes);
-        if from_pool > self.limits.shared_bytes - self.shared_used {
-            return false;
-        }
         self.shared_used += from_pool;
-        let account = &mut self.accounts[class as usize];
-        account.used = after;
-        account.peak = account.peak.max(after);
+        self.accounts[class as usize].set(after);
         true
     }
 
+    /// What a class would use with `bytes` more, and how much of these the pool would give; `None` if they do not fit.
+    fn after(&self, class: BudgetClass, bytes: u64) -> Option<(u64, u64)> {
+        let limits = self.limits.classes[class as usize];
+        let used = self.accounts[class as usize].used;
+        let after = used
+            .checked_add(bytes)
+            .filter(|after| *after <= limits.max_bytes)?;
+        let from_pool = limits.of_pool(after) - limits.of_pool(used);
+        (from_pool <= self.limits.shared_bytes.saturating_sub(self.shared_used)).then_some((after, from_pool))
+    }
+
+    fn take_anyway(&mut self, class: BudgetClass, bytes: u64) {
+        let limits = self.limits.classes[class as usize];
+        let used = self.accounts[class as usize].used;
+        let after = used.saturating_add(bytes);
+        self.shared_used += limits.of_pool(after) - limits.of_pool(used);
+        self.accounts[class as usize].set(after);
+    }
+
     fn release(&mut self, class: BudgetClass, bytes: u64) {
-        let reserved = self.limits.classes[class as usize].reserved_bytes;
+        let limits = self.limits.classes[class as usize];
         let used = self.accounts[class as usize].used;
         let after = used
             .checked_sub(bytes)
             .expect("no more is given back than was charged");
-        let to_pool = used.saturating_sub(reserved) - after.saturating_sub(reserved);
+        let to_pool = limits.of_pool(used) - limits.of_pool(after);
         self.shared_used = self
             .shared_used
             .checked_sub(to_pool)
@@ -425,6 +462,18 @@ impl Charge {
         fits
     }
 
+    /// Charges `more` bytes also when they do not fit: for what is there already and cannot be refused, as what a log is replayed
+    /// into. Nothing else of the class fits then; other classes with a reserve have it.
+    pub fn grow_anyway(&mut self, more: u64) {
+        self.budget.0.borrow_mut().take_anyway(self.class, more);
+        self.bytes += more;
+    }
+
+    /// Gives back so many, at most all.
+    pub fn shrink_by(&mut self, bytes: u64) {
+        self.shrink_to(self.bytes.saturating_sub(bytes));
+    }
+
     /// Gives back what is above `bytes`.
     pub fn shrink_to(&mut self, bytes: u64) {
         let over = self.bytes.saturating_sub(bytes);
@@ -439,6 +488,12 @@ impl Charge {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
         self.budget.charge_of(self.class, bytes)
+    }
+}
+
+impl std::fmt::Debug for Budget {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.read()).finish()
     }
 }
 
@@ -611,6 +666,29 @@ mod tests {
         drop(held);
         drop(third);
         assert_eq!(used(&budget, Requests), 0);
+    }
+
+    #[test]
+    fn what_is_charged_anyway_is_given_back_and_keeps_others_of_its_class_out() {
+        let mut bounds = limits(100);
+        bounds.classes[Coordinator as usize].max_bytes = 60;
+        let budget = Budget::new(bounds);
+        let mut charge = budget.empty_charge(Coordinator);
+        assert!(budget.has_room(Coordinator, 60) && !budget.has_room(Coordinator, 61));
+        charge.grow_anyway(1000);
+        assert_eq!(used(&budget, Coordinator), 1000);
+        assert!(!budget.has_room(Coordinator, 1));
+        assert!(
+            budget.try_charge(Requests, 91).is_none(),
+            "10 of the pool are taken"
+        );
+        assert!(budget.try_charge(Requests, 90).is_some(), "and no more than that");
+        charge.shrink_by(945);
+        assert!(budget.has_room(Coordinator, 5));
+        assert!(budget.try_charge(Requests, 95).is_some());
+        drop(charge);
+        assert_eq!(used(&budget, Coordinator), 0);
+        assert!(budget.try_charge(Requests, 100).is_some());
     }
 
     proptest! {

@@ -18,6 +18,7 @@ use super::group::{
 };
 use super::replay::GroupReplay;
 use super::writer::{Batch, Next, Queue};
+use crate::budget::Budget;
 use crate::env::{Env, Instant};
 use crate::histogram::Histogram;
 use crate::message::{
@@ -79,6 +80,7 @@ struct Inner<E: Env, N: Send + 'static> {
     env: E,
     router: Router<N>,
     settings: GroupSettings,
+    memory: Budget,
     partitions: RefCell<BTreeMap<LogId, Partition>>,
     /// Deadlines may have come nearer.
     deadlines: Notify,
@@ -129,13 +131,14 @@ impl Partition {
 }
 
 impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
-    /// A driver without coordinators.
+    /// A driver without coordinators; what they keep is charged to `memory`.
     #[must_use]
-    pub fn new(env: E, router: Router<N>, settings: GroupSettings) -> Self {
+    pub fn new(env: E, router: Router<N>, settings: GroupSettings, memory: Budget) -> Self {
         Self(Rc::new(Inner {
             env,
             router,
             settings,
+            memory,
             partitions: RefCell::default(),
             deadlines: Notify::new(),
             past: RefCell::default(),
@@ -418,7 +421,7 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
 
     async fn replay(&self, log: LogId) -> Result<(GroupCoordinator, Offset), Unloaded> {
         let mut replay = GroupReplay::default();
-        let mut coordinator = GroupCoordinator::new(self.0.settings.clone());
+        let mut coordinator = GroupCoordinator::new(self.0.settings.clone(), self.0.memory.clone());
         let mut offset = self.offset_of(log, OffsetQueryKind::Earliest).await?;
         let end = self
             .offset_of(log, OffsetQueryKind::Latest(Isolation::ReadUncommitted))

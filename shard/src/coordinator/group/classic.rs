@@ -16,9 +16,10 @@ use protocol::messages::consumer_protocol::ConsumerProtocolSubscription;
 use protocol::messages::join_group::{JoinGroupRequest, JoinGroupResponseMember};
 use protocol::{ErrorCode, Message, Reader, Str};
 
-use super::member::Member;
+use super::member::{MEMBER_BYTES, Member, asked_bytes};
 use super::record::GroupRecord;
 use super::turn::{Then, Turn};
+use crate::budget::{BudgetClass, Charge};
 use crate::env::{Instant, WallMs};
 use crate::message::ReplyTo;
 
@@ -52,8 +53,17 @@ impl GroupState {
     }
 }
 
+/// What a group takes beside members and offsets, bytes: itself and its places in maps.
+const GROUP_BYTES: u64 = 1024;
+
+/// What an id that was given out takes beside its text, bytes, with its timer.
+const PENDING_BYTES: u64 = 256;
+
+/// The part of the shard's memory for coordinators that the members of one group may take: the others have the rest.
+const GROUP_SHARE: u64 = 4;
+
 /// See the module. 300 bytes beside members.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug)]
 pub(super) struct ClassicGroup {
     pub id: Str,
     pub state: GroupState,
@@ -72,6 +82,8 @@ pub(super) struct ClassicGroup {
     supported: BTreeMap<Str, usize>,
     /// Member ids by instance id.
     instances: BTreeMap<Str, Str>,
+    /// The memory of the group and its members.
+    charge: Charge,
     /// Ids that were given out and not taken up yet, and until when (CG-2).
     pub pending: BTreeMap<Str, Instant>,
     /// Members of the generation that have not synced.
@@ -95,29 +107,48 @@ pub(super) struct ClassicGroup {
 }
 
 impl ClassicGroup {
-    pub(super) fn new(id: Str, wall: WallMs) -> Self {
+    /// An empty group, charged to `charge`, which is empty too.
+    pub(super) fn new(id: Str, wall: WallMs, mut charge: Charge) -> Self {
+        charge.grow_anyway(GROUP_BYTES + id.len() as u64);
         Self {
             id,
+            state: GroupState::Empty,
             since: wall,
-            ..Self::default()
+            generation: 0,
+            protocol_type: None,
+            protocol: None,
+            leader: None,
+            members: BTreeMap::new(),
+            joined: 0,
+            supported: BTreeMap::new(),
+            instances: BTreeMap::new(),
+            charge,
+            pending: BTreeMap::new(),
+            unsynced: BTreeSet::new(),
+            open_writes: 0,
+            is_assigning: false,
+            subscribed: None,
+            has_newcomers: false,
+            join_deadline: None,
+            initial_left: None,
+            rebalancing_since: None,
+            sync_deadline: None,
         }
     }
 
     /// A group as it was written.
-    pub(super) fn recorded(id: Str, value: &GroupMetadataValue) -> Self {
+    pub(super) fn recorded(id: Str, value: &GroupMetadataValue, charge: Charge) -> Self {
         let mut group = Self {
-            id,
             state: if value.members.is_empty() {
                 GroupState::Empty
             } else {
                 GroupState::Stable
             },
-            since: WallMs(value.current_state_timestamp),
             generation: value.generation,
             protocol_type: (!value.protocol_type.is_empty()).then(|| value.protocol_type.detached()),
             protocol: value.protocol.as_ref().map(Str::detached),
             leader: value.leader.as_ref().map(Str::detached),
-            ..Self::default()
+            ..Self::new(id, WallMs(value.current_state_timestamp), charge)
         };
         for record in &value.members {
             group.insert(Member::recorded(record, value.protocol.as_ref()));
@@ -159,8 +190,65 @@ impl ClassicGroup {
     pub(super) fn forget(&mut self, wall: WallMs) {
         *self = Self {
             open_writes: self.open_writes,
-            ..Self::new(self.id.clone(), wall)
+            ..Self::new(self.id.clone(), wall, self.empty_charge())
         };
+    }
+
+    /// A charge of nothing, as this group's.
+    pub(super) fn empty_charge(&mut self) -> Charge {
+        self.charge.split(0)
+    }
+
+    /// What it takes, counted anew.
+    #[cfg(test)]
+    pub(super) fn recount(&self) -> u64 {
+        let members = self.members.values().map(Member::bytes);
+        let pending = self.pending.keys().map(|id| PENDING_BYTES + id.len() as u64);
+        GROUP_BYTES + self.id.len() as u64 + members.sum::<u64>() + pending.sum::<u64>()
+    }
+
+    /// An id is given out until then.
+    pub(super) fn promise(&mut self, id: Str, until: Instant) {
+        self.charge.grow_anyway(PENDING_BYTES + id.len() as u64);
+        self.pending.insert(id, until);
+    }
+
+    /// An id that was given out is taken up, or is not; until when it would have been good, if it was given out.
+    pub(super) fn take_promise(&mut self, id: &str) -> Option<Instant> {
+        let until = self.pending.remove(id)?;
+        self.charge.shrink_by(PENDING_BYTES + id.len() as u64);
+        Some(until)
+    }
+
+    /// Whether the shard has memory for what a JoinGroup says, and this group may have it.
+    pub(super) fn has_memory(&self, turn: &Turn<'_>, request: &JoinGroupRequest) -> bool {
+        let asked = asked_bytes(&request.protocols);
+        let instance = request.group_instance_id.as_ref();
+        let id = instance
+            .and_then(|i| self.instance(i))
+            .unwrap_or(&request.member_id);
+        let more = match self.members.get(id) {
+            Some(member) => asked.saturating_sub(member.protocols_bytes()),
+            None => MEMBER_BYTES + asked,
+        };
+        self.may_grow(turn, more)
+    }
+
+    /// Whether the group's members may take so many bytes more.
+    pub(super) fn may_grow(&self, turn: &Turn<'_>, more: u64) -> bool {
+        let most = turn.memory.max_bytes(BudgetClass::Coordinator) / GROUP_SHARE;
+        more == 0
+            || (self.charge.bytes().saturating_add(more) <= most
+                && turn.memory.has_room(BudgetClass::Coordinator, more))
+    }
+
+    /// A member gets an assignment.
+    pub(super) fn set_assignment(&mut self, id: &str, assignment: Bytes) {
+        if let Some(member) = self.members.get_mut(id) {
+            self.charge.shrink_by(member.assignment.len() as u64);
+            self.charge.grow_anyway(assignment.len() as u64);
+            member.assignment = assignment;
+        }
     }
 
     pub(super) fn enter(&mut self, state: GroupState, wall: WallMs) {
@@ -197,7 +285,7 @@ impl ClassicGroup {
         self.members.get(id)
     }
 
-    /// A member, to change its times, its assignment or its waiting SyncGroup; what is counted changes elsewhere.
+    /// A member, to change its times or its waiting SyncGroup; what is counted or charged changes elsewhere.
     pub(super) fn member_mut(&mut self, id: &str) -> Option<&mut Member> {
         self.members.get_mut(id)
     }
@@ -230,7 +318,9 @@ impl ClassicGroup {
             return;
         };
         count(&mut self.supported, member, false);
+        self.charge.shrink_by(member.bytes());
         member.update(request);
+        self.charge.grow_anyway(member.bytes());
         count(&mut self.supported, member, true);
     }
 
@@ -296,7 +386,7 @@ impl ClassicGroup {
         if self.leader.is_none() {
             self.leader = Some(member.id.clone());
         }
-        self.pending.remove(&member.id);
+        self.take_promise(&member.id);
         self.insert(member);
     }
 
@@ -306,11 +396,15 @@ impl ClassicGroup {
         }
         self.joined += usize::from(member.join.is_some());
         count(&mut self.supported, &member, true);
-        self.members.insert(member.id.clone(), member);
+        self.charge.grow_anyway(member.bytes());
+        if let Some(twice) = self.members.insert(member.id.clone(), member) {
+            self.charge.shrink_by(twice.bytes());
+        }
     }
 
     pub(super) fn remove(&mut self, id: &str) -> Option<Member> {
         let member = self.members.remove(id)?;
+        self.charge.shrink_by(member.bytes());
         if let Some(instance) = &member.instance {
             self.instances.remove(instance);
         }
@@ -337,7 +431,9 @@ impl ClassicGroup {
         if let Some(instance) = &member.instance {
             self.instances.insert(instance.clone(), new.clone());
         }
+        self.charge.shrink_by(member.bytes());
         member.id = new.clone();
+        self.charge.grow_anyway(member.bytes());
         self.members.insert(new.clone(), member);
     }
 
@@ -345,9 +441,11 @@ impl ClassicGroup {
     pub(super) fn restore(&mut self, id: &str, before: &Member) {
         if let Some(member) = self.members.get_mut(id) {
             count(&mut self.supported, member, false);
+            self.charge.shrink_by(member.bytes());
             member.protocols.clone_from(&before.protocols);
             member.session_timeout = before.session_timeout;
             member.rebalance_timeout = before.rebalance_timeout;
+            self.charge.grow_anyway(member.bytes());
             count(&mut self.supported, member, true);
         }
     }

@@ -2,11 +2,12 @@
 
 use protocol::ErrorCode;
 
-use super::offsets::CommittedOffset;
+use super::offsets::{CommittedOffset, Offsets};
 use super::record::GroupRecord;
 use super::request::{ByTopic, GroupReply, OffsetCommit};
 use super::turn::Then;
 use super::{Group, GroupCoordinator, append};
+use crate::budget::BudgetClass;
 use crate::env::{Instant, WallMs};
 use crate::message::ReplyTo;
 
@@ -26,27 +27,38 @@ impl GroupCoordinator {
             return self.reply(to, GroupReply::Commit(results));
         }
         let (groups, mut turn) = self.turn(now, wall);
+        let memory = turn.memory;
         let group = groups
             .entry(commit.group.detached())
-            .or_insert_with_key(|id| Group::new(id, wall));
+            .or_insert_with_key(|id| Group::new(id, wall, memory));
         group.classic.renew_session(&mut turn, &commit.member);
         let (records, results) = commit_records(commit, turn.settings.offset_metadata_bytes_max, wall);
         if records.is_empty() {
             turn.reply(to, GroupReply::Commit(results));
             return self.drop_void(&commit.group);
         }
-        append(&mut turn, group, records, Then::Committed { to, results });
+        let held = group.offsets.growth(commit);
+        group.charge.grow_anyway(held);
+        append(&mut turn, group, records, Then::Committed { to, results, held });
     }
 
     fn check_commit(&self, commit: &OffsetCommit) -> Result<(), ErrorCode> {
         // The empty name is that of a group, too, for those who commit without members (as in Kafka).
-        match self.groups.get(&commit.group) {
-            Some(group) if group.is_ending => Err(ErrorCode::COORDINATOR_NOT_AVAILABLE),
-            Some(group) => group.classic.check_commit(commit),
-            None if commit.generation < 0 => Ok(()),
-            None if commit.version >= 9 => Err(ErrorCode::GROUP_ID_NOT_FOUND),
-            None => Err(ErrorCode::ILLEGAL_GENERATION),
+        let group = self.groups.get(&commit.group);
+        match group {
+            Some(group) if group.is_ending => return Err(ErrorCode::COORDINATOR_NOT_AVAILABLE),
+            Some(group) => group.classic.check_commit(commit)?,
+            None if commit.generation < 0 => {}
+            None if commit.version >= 9 => return Err(ErrorCode::GROUP_ID_NOT_FOUND),
+            None => return Err(ErrorCode::ILLEGAL_GENERATION),
         }
+        let nothing = Offsets::default();
+        let more = group.map_or(&nothing, |g| &g.offsets).growth(commit);
+        // What is committed already can always be committed again.
+        if more > 0 && !self.memory.has_room(BudgetClass::Coordinator, more) {
+            return Err(ErrorCode::COORDINATOR_NOT_AVAILABLE);
+        }
+        Ok(())
     }
 }
 

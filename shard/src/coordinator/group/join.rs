@@ -59,6 +59,8 @@ impl ClassicGroup {
             Err(ErrorCode::GROUP_MAX_SIZE_REACHED)
         } else if !self.accepts(request) {
             Err(ErrorCode::INCONSISTENT_GROUP_PROTOCOL)
+        } else if !self.has_memory(turn, request) {
+            Err(ErrorCode::COORDINATOR_NOT_AVAILABLE)
         } else if request.member_id.is_empty() {
             self.join_anew(turn, joining)
         } else {
@@ -99,11 +101,11 @@ impl ClassicGroup {
                 .min_by_key(|(_, at)| **at)
                 .map(|(oldest, at)| (oldest.clone(), *at))
         {
-            self.pending.remove(&oldest);
+            self.take_promise(&oldest);
             turn.effects.timers.cancel(at, self.pending_timer(oldest));
         }
         let until = turn.now.after(millis(joining.request.session_timeout_ms));
-        self.pending.insert(id.clone(), until);
+        self.promise(id.clone(), until);
         turn.effects.timers.set(until, self.pending_timer(id.clone()));
         turn.reply(joining.to, refusal(ErrorCode::MEMBER_ID_REQUIRED, id));
     }
@@ -117,7 +119,7 @@ impl ClassicGroup {
 
     /// Forgets an id that was given out. Whether there was one.
     pub(super) fn drop_pending(&mut self, turn: &mut Turn<'_>, id: &Str) -> bool {
-        let Some(until) = self.pending.remove(id) else {
+        let Some(until) = self.take_promise(id) else {
             return false;
         };
         turn.effects.timers.cancel(until, self.pending_timer(id.clone()));

@@ -1,4 +1,4 @@
-//! A member of a classic group. About 400 bytes beside its protocols' metadata and its assignment.
+//! A member of a classic group. About 400 bytes beside its protocols' metadata and its assignment; see [`Member::bytes`].
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,6 +14,12 @@ use crate::message::ReplyTo;
 
 /// How long a new member may wait for its first join phase to end (CG-9): its client may have gone without a word.
 pub(super) const NEW_MEMBER_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// What a member takes beside its texts, bytes: itself, its timer, its places in maps.
+pub(super) const MEMBER_BYTES: u64 = 640;
+
+/// What one of its protocols takes beside name and metadata, bytes.
+const PROTOCOL_BYTES: u64 = 128;
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -92,6 +98,25 @@ impl Member {
         }
     }
 
+    /// What it takes of the shard's memory, its timer and its places in maps included.
+    pub(super) fn bytes(&self) -> u64 {
+        let texts = [
+            self.id.len(),
+            self.instance.as_ref().map_or(0, |i| i.len()),
+            self.client.client_id.len(),
+            self.client.host.len(),
+            self.assignment.len(),
+        ];
+        let texts: usize = texts.iter().sum();
+        let protocols = self.protocols.iter().map(|(name, metadata)| (name, metadata));
+        MEMBER_BYTES + texts as u64 + protocols_bytes(protocols)
+    }
+
+    /// What its protocols take.
+    pub(super) fn protocols_bytes(&self) -> u64 {
+        protocols_bytes(self.protocols.iter().map(|(name, metadata)| (name, metadata)))
+    }
+
     /// The member with this assignment, for the log; `protocol` is the chosen one.
     pub(super) fn record(&self, protocol: &str, assignment: Bytes) -> MemberMetadata {
         MemberMetadata {
@@ -141,6 +166,17 @@ impl Member {
     pub(super) fn is_waiting(&self) -> bool {
         self.join.is_some() || self.sync.is_some()
     }
+}
+
+/// What the protocols of a JoinGroup would take.
+pub(super) fn asked_bytes(protocols: &[JoinGroupRequestProtocol]) -> u64 {
+    protocols_bytes(distinct(protocols).map(|p| (&p.name, &p.metadata)))
+}
+
+fn protocols_bytes<'a>(protocols: impl Iterator<Item = (&'a Str, &'a Bytes)>) -> u64 {
+    protocols
+        .map(|(name, metadata)| PROTOCOL_BYTES + name.len() as u64 + metadata.len() as u64)
+        .sum()
 }
 
 /// Protocols by name, of equal ones the first, as Kafka reads the list.

@@ -42,6 +42,7 @@ use self::join::Joining;
 use self::offsets::Offsets;
 use self::timers::Timer;
 use self::turn::{Effects, Then, Turn, Write};
+use crate::budget::{Budget, BudgetClass, Charge};
 use crate::env::{Instant, WallMs};
 use crate::message::ReplyTo;
 
@@ -51,22 +52,37 @@ pub struct GroupCoordinator {
     settings: GroupSettings,
     groups: BTreeMap<Str, Group>,
     effects: Effects,
+    /// The shard's; groups, members and offsets are charged to its coordinators.
+    memory: Budget,
 }
 
 #[derive(Debug)]
 struct Group {
     classic: ClassicGroup,
     offsets: Offsets,
+    /// The memory of the offsets, and of commits under way.
+    charge: Charge,
     /// Its end is being written: nobody joins, nothing is committed until then.
     is_ending: bool,
 }
 
 impl Group {
-    fn new(id: &Str, wall: WallMs) -> Self {
+    fn new(id: &Str, wall: WallMs, memory: &Budget) -> Self {
+        let charge = || memory.empty_charge(BudgetClass::Coordinator);
         Self {
-            classic: ClassicGroup::new(id.detached(), wall),
+            classic: ClassicGroup::new(id.detached(), wall, charge()),
             offsets: Offsets::default(),
+            charge: charge(),
             is_ending: false,
+        }
+    }
+
+    /// A record of its offsets.
+    fn apply(&mut self, topic: &Str, partition: i32, offset: Option<&CommittedOffset>) {
+        let more = self.offsets.apply(topic, partition, offset);
+        match u64::try_from(more) {
+            Ok(more) => self.charge.grow_anyway(more),
+            Err(_) => self.charge.shrink_by(more.unsigned_abs()),
         }
     }
 
@@ -82,10 +98,11 @@ impl Group {
 }
 
 impl GroupCoordinator {
-    /// A coordinator without groups. The log is replayed into it, then it is started.
+    /// A coordinator without groups, which are charged to `memory`. The log is replayed into it, then it is started.
     #[must_use]
-    pub fn new(settings: GroupSettings) -> Self {
+    pub fn new(settings: GroupSettings, memory: Budget) -> Self {
         Self {
+            memory,
             settings,
             groups: BTreeMap::new(),
             effects: Effects::default(),
@@ -105,8 +122,9 @@ impl GroupCoordinator {
                 let entry = self
                     .groups
                     .entry(group.detached())
-                    .or_insert_with_key(|id| Group::new(id, wall));
-                entry.classic = ClassicGroup::recorded(entry.classic.id.clone(), &value);
+                    .or_insert_with_key(|id| Group::new(id, wall, &self.memory));
+                let charge = entry.classic.empty_charge();
+                entry.classic = ClassicGroup::recorded(entry.classic.id.clone(), &value, charge);
             }
             Some(record) => self.apply(&record, wall),
             None => {}
@@ -209,6 +227,12 @@ impl GroupCoordinator {
             .writes
             .pop_front_if(|w| w.id == write)
             .expect("appends are done in their order");
+        if let Then::Committed { held, .. } = &done.then
+            && let Some(group) = self.groups.get_mut(&done.group)
+        {
+            // What it really takes is charged as it is applied.
+            group.charge.shrink_by(*held);
+        }
         let outcome = outcome.map_err(told_to_members);
         if outcome.is_ok() {
             for record in done.records.iter() {
@@ -259,7 +283,7 @@ impl GroupCoordinator {
         let mut replies = Vec::new();
         for write in std::mem::take(&mut self.effects.writes) {
             match write.then {
-                Then::Committed { to, results } => {
+                Then::Committed { to, results, .. } => {
                     replies.push((to, GroupReply::Commit(unless_failed(results, Err(error)))));
                 }
                 Then::OffsetsDeleted { to, .. } => replies.push((to, GroupReply::DeleteOffsets(Err(error)))),
@@ -287,6 +311,7 @@ impl GroupCoordinator {
     fn turn(&mut self, now: Instant, wall: WallMs) -> (&mut BTreeMap<Str, Group>, Turn<'_>) {
         let turn = Turn {
             settings: &self.settings,
+            memory: &self.memory,
             effects: &mut self.effects,
             now,
             wall,
@@ -337,9 +362,10 @@ impl GroupCoordinator {
             return self.reply(joining.to, join::refusal(error, &request.member_id));
         }
         let (groups, mut turn) = self.turn(now, wall);
+        let memory = turn.memory;
         groups
             .entry(request.group_id.detached())
-            .or_insert_with_key(|id| Group::new(id, wall))
+            .or_insert_with_key(|id| Group::new(id, wall, memory))
             .classic
             .join(&mut turn, joining);
         self.drop_void(&request.group_id);
@@ -369,10 +395,10 @@ impl GroupCoordinator {
                 offset,
             } => {
                 if let Some(group) = self.groups.get_mut(group) {
-                    group.offsets.apply(topic, *partition, offset.as_ref());
+                    group.apply(topic, *partition, offset.as_ref());
                 } else if offset.is_some() {
-                    let mut new = Group::new(group, wall);
-                    new.offsets.apply(topic, *partition, offset.as_ref());
+                    let mut new = Group::new(group, wall, &self.memory);
+                    new.apply(topic, *partition, offset.as_ref());
                     self.groups.insert(group.detached(), new);
                 }
             }
@@ -393,7 +419,7 @@ impl GroupCoordinator {
             .expect("a group with appends under way stays");
         group.classic.open_writes -= 1;
         match done.then {
-            Then::Committed { to, results } => {
+            Then::Committed { to, results, .. } => {
                 turn.reply(to, GroupReply::Commit(unless_failed(results, outcome)));
             }
             Then::OffsetsDeleted { to, results } => {

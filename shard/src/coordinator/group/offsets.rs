@@ -42,6 +42,20 @@ impl Default for CommittedOffset {
     }
 }
 
+/// What a committed offset takes beside its metadata, bytes.
+const OFFSET_BYTES: i64 = 160;
+
+/// What a topic of a group takes beside its name and offsets, bytes: the first node of its map has room for eleven.
+const TOPIC_BYTES: i64 = 1024;
+
+fn offset_bytes(offset: &CommittedOffset) -> i64 {
+    OFFSET_BYTES + offset.metadata.len() as i64
+}
+
+fn topic_bytes(topic: &Str) -> i64 {
+    TOPIC_BYTES + topic.len() as i64
+}
+
 /// All that a group has committed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Offsets(BTreeMap<Str, BTreeMap<i32, CommittedOffset>>);
@@ -55,25 +69,31 @@ impl Offsets {
         self.0.get(topic)?.get(&partition)
     }
 
-    /// A record of the log: an offset, or its end.
-    pub(super) fn apply(&mut self, topic: &Str, partition: i32, offset: Option<&CommittedOffset>) {
+    /// A record of the log: an offset, or its end. Says by how many bytes it has grown.
+    pub(super) fn apply(&mut self, topic: &Str, partition: i32, offset: Option<&CommittedOffset>) -> i64 {
+        let before = self.get(topic, partition).map(offset_bytes);
         match offset {
             Some(offset) => {
                 // Topic names live once in each group, not in each record's frame.
+                let is_new = !self.0.contains_key(topic);
+                let more = offset_bytes(offset) + if is_new { topic_bytes(topic) } else { 0 };
                 if let Some(partitions) = self.0.get_mut(topic) {
                     partitions.insert(partition, offset.clone());
                 } else {
                     let first = BTreeMap::from([(partition, offset.clone())]);
                     self.0.insert(topic.detached(), first);
                 }
+                more - before.unwrap_or(0)
             }
             None => {
                 if let Some(partitions) = self.0.get_mut(topic) {
                     partitions.remove(&partition);
                     if partitions.is_empty() {
                         self.0.remove(topic);
+                        return -(before.unwrap_or(0) + topic_bytes(topic));
                     }
                 }
+                -before.unwrap_or(0)
             }
         }
     }
@@ -95,6 +115,33 @@ impl Offsets {
                     .range((start, Unbounded))
                     .map(move |(partition, found)| (topic, *partition, found.offset))
             })
+    }
+
+    /// By how many bytes a commit would grow them at most; 0 if it replaces what is there.
+    pub(super) fn growth(&self, commit: &OffsetCommit) -> u64 {
+        let mut all = 0;
+        for topic in &commit.topics {
+            let of_topic = if self.0.contains_key(&topic.name) {
+                0
+            } else {
+                topic_bytes(&topic.name)
+            };
+            let partitions = topic.partitions.iter().map(|(partition, _, _, metadata)| {
+                let before = self.get(&topic.name, *partition).map_or(0, offset_bytes);
+                (OFFSET_BYTES + metadata.len() as i64 - before).max(0)
+            });
+            all += of_topic + partitions.sum::<i64>();
+        }
+        u64::try_from(all).unwrap_or(0)
+    }
+
+    /// What they take.
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> u64 {
+        let of_topic = |(topic, partitions): (&Str, &BTreeMap<i32, CommittedOffset>)| {
+            topic_bytes(topic) + partitions.values().map(offset_bytes).sum::<i64>()
+        };
+        self.0.iter().map(of_topic).sum::<i64>() as u64
     }
 
     /// What an OffsetFetch asks for.

@@ -172,7 +172,7 @@ impl ClassicGroup {
 
     /// An id that was given out was not taken up in time.
     pub(super) fn pending_timer_fired(&mut self, turn: &mut Turn<'_>, id: &str) {
-        if self.pending.remove(id).is_some() && self.state == GroupState::PreparingRebalance {
+        if self.take_promise(id).is_some() && self.state == GroupState::PreparingRebalance {
             self.maybe_end_join_phase(turn);
         }
     }

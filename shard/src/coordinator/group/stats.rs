@@ -138,6 +138,20 @@ impl GroupCoordinator {
         &self.effects.counters
     }
 
+    /// What its groups take of the shard's memory, counted anew; commits under way are in it.
+    #[cfg(test)]
+    pub(super) fn recount(&self) -> u64 {
+        let groups = self.groups.values();
+        let held = self.effects.writes.iter().map(|write| match write.then {
+            Then::Committed { held, .. } => held,
+            _ => 0,
+        });
+        groups
+            .map(|g| g.classic.recount() + g.offsets.bytes())
+            .sum::<u64>()
+            + held.sum::<u64>()
+    }
+
     /// Adds groups and offsets to `page`, in order from behind `from` on, as long as it holds fewer than `entries_max` (a group
     /// counts as one, each offset as one). Returns where to go on if there is more.
     pub fn page(

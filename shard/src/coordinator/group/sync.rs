@@ -71,6 +71,10 @@ impl ClassicGroup {
             .iter()
             .map(|a| (a.member_id.clone(), a.assignment.clone()))
             .collect();
+        if !self.may_grow(turn, self.growth(&assignments)) {
+            self.send_syncs_away(turn, ErrorCode::COORDINATOR_NOT_AVAILABLE);
+            return self.maybe_rebalance(turn, RebalanceReason::AssignmentFailed);
+        }
         let record = GroupRecord::Group {
             group: self.id.clone(),
             value: Some(self.record(Some(&assignments))),
@@ -78,6 +82,15 @@ impl ClassicGroup {
         self.is_assigning = true;
         let generation = self.generation;
         self.append(turn, vec![record], Then::Assigned { generation });
+    }
+
+    /// How many bytes more the assignments take than those that members have.
+    fn growth(&self, assignments: &BTreeMap<Str, Bytes>) -> u64 {
+        let new = |id: &Str| assignments.get(id).map_or(0, |assignment| assignment.len());
+        let (new, old) = self.members().fold((0, 0), |(all, old), member| {
+            (all + new(&member.id), old + member.assignment.len())
+        });
+        (new as u64).saturating_sub(old as u64)
     }
 
     /// The assignment of a generation is written, or it is not and the members are called again. Another generation may have
@@ -102,9 +115,7 @@ impl ClassicGroup {
         }) = record
         {
             for of in &written.members {
-                if let Some(member) = self.member_mut(&of.member_id) {
-                    member.assignment = Bytes::copy_from_slice(&of.assignment);
-                }
+                self.set_assignment(&of.member_id, Bytes::copy_from_slice(&of.assignment));
             }
         }
         self.enter(GroupState::Stable, turn.wall);
@@ -133,11 +144,8 @@ impl ClassicGroup {
     pub(super) fn send_syncs_away(&mut self, turn: &mut Turn<'_>, error: ErrorCode) {
         self.is_assigning = false;
         for id in self.ids() {
-            let Some(member) = self.member_mut(&id) else {
-                continue;
-            };
-            member.assignment = Bytes::new();
-            if let Some(to) = member.sync.take() {
+            self.set_assignment(&id, Bytes::new());
+            if let Some(to) = self.member_mut(&id).and_then(|m| m.sync.take()) {
                 self.renew_session(turn, &id);
                 turn.reply(to, refusal(error));
             }

@@ -9,6 +9,7 @@ use super::record::GroupRecord;
 use super::request::{ByTopic, GroupOutput, GroupReply, GroupSettings, WriteId};
 use super::stats::GroupCounters;
 use super::timers::Timers;
+use crate::budget::Budget;
 use crate::env::{Instant, WallMs};
 use crate::message::ReplyTo;
 
@@ -19,6 +20,8 @@ pub(super) enum Then {
     Committed {
         to: ReplyTo,
         results: ByTopic<ErrorCode>,
+        /// Bytes that were charged for it beforehand.
+        held: u64,
     },
     /// The assignment of a generation takes effect.
     Assigned { generation: i32 },
@@ -61,6 +64,7 @@ pub(super) struct Effects {
 /// See the module.
 pub(super) struct Turn<'a> {
     pub settings: &'a GroupSettings,
+    pub memory: &'a Budget,
     pub effects: &'a mut Effects,
     pub now: Instant,
     pub wall: WallMs,

@@ -1,6 +1,7 @@
 //! What members see of a coordinator, by the numbers of `kafka-surface.md` §2.7. Seeded interleavings are in `model.rs`.
 
 mod classic;
+mod memory;
 mod model;
 mod offsets;
 mod stats;
@@ -17,12 +18,14 @@ use protocol::messages::sync_group::{SyncGroupRequest, SyncGroupRequestAssignmen
 use protocol::{ErrorCode, Str, Uuid};
 
 use super::*;
+use crate::budget::{BUDGET_CLASSES, BudgetLimits, ClassLimits};
 use crate::ids::ShardId;
 use crate::replies::Replies;
 
 /// A coordinator, its time, and its log, which is written when the test says so.
 struct Fixture {
     coordinator: GroupCoordinator,
+    memory: Budget,
     now: Instant,
     wall: WallMs,
     tokens: Replies<()>,
@@ -39,11 +42,18 @@ impl Fixture {
     }
 
     fn with(settings: GroupSettings) -> Self {
-        let mut coordinator = GroupCoordinator::new(settings);
+        Self::with_memory(settings, u64::MAX)
+    }
+
+    /// With so many bytes for groups.
+    fn with_memory(settings: GroupSettings, bytes: u64) -> Self {
+        let memory = memory(bytes);
+        let mut coordinator = GroupCoordinator::new(settings, memory.clone());
         let (now, wall) = (Instant(1_000_000_000), WallMs(1_000_000));
         coordinator.start(now, wall);
         Self {
             coordinator,
+            memory,
             now,
             wall,
             tokens: Replies::new(1 << 20),
@@ -117,7 +127,7 @@ impl Fixture {
     /// The process dies and comes back: what was committed is replayed.
     fn restart(&mut self) {
         self.pending.clear();
-        let mut coordinator = GroupCoordinator::new(self.coordinator.settings.clone());
+        let mut coordinator = GroupCoordinator::new(self.coordinator.settings.clone(), self.memory.clone());
         for record in &self.log {
             let (key, value) = record.encode().unwrap();
             coordinator.replay(&key, value.as_ref(), self.wall).unwrap();
@@ -264,6 +274,19 @@ impl Fixture {
             other => panic!("{other:?}"),
         }
     }
+}
+
+/// The budget of a shard that has memory for coordinators only.
+fn memory(bytes: u64) -> Budget {
+    let mut classes = [ClassLimits::default(); BUDGET_CLASSES];
+    classes[BudgetClass::Coordinator as usize] = ClassLimits {
+        reserved_bytes: bytes,
+        max_bytes: bytes,
+    };
+    Budget::new(BudgetLimits {
+        classes,
+        shared_bytes: 0,
+    })
 }
 
 fn protocol(name: &'static str, metadata: &'static [u8]) -> JoinGroupRequestProtocol {

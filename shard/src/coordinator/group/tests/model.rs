@@ -223,6 +223,10 @@ impl Model {
                 assert!(member.timer <= member.session_end, "a session would end late");
             }
         }
+        assert_eq!(
+            self.f.memory.read()[BudgetClass::Coordinator as usize].used_bytes,
+            self.f.coordinator.recount()
+        );
         // An acknowledged commit is found, or a later one.
         let found = group.and_then(|g| g.offsets.get("t", 0)).map(|o| o.offset);
         assert!(
