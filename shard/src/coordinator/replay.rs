@@ -60,7 +60,7 @@ impl GroupReplay {
     /// At the first record that cannot be read. What came before it is replayed.
     pub fn batches(
         &mut self,
-        bytes: &[u8],
+        bytes: &Bytes,
         into: &mut GroupCoordinator,
         wall: WallMs,
     ) -> Result<Option<i64>, ReplayError> {
@@ -71,7 +71,7 @@ impl GroupReplay {
                 fault,
             };
             let (_, batch) = batch.map_err(|fault| at(fault.into()))?;
-            self.batch(&batch, into, wall)?;
+            self.batch(bytes, &batch, into, wall)?;
             let header = batch.header();
             next = Some(header.base_offset + i64::from(header.last_offset_delta) + 1);
         }
@@ -80,6 +80,7 @@ impl GroupReplay {
 
     fn batch(
         &mut self,
+        read: &Bytes,
         batch: &BatchView<'_>,
         into: &mut GroupCoordinator,
         wall: WallMs,
@@ -108,17 +109,26 @@ impl GroupReplay {
                 continue;
             }
             let key = record.key.ok_or_else(|| at(offset, ReplayFault::NoKey))?;
-            let key = Bytes::copy_from_slice(key);
-            let value = record.value.map(Bytes::copy_from_slice);
             if header.attributes.is_transactional() {
+                let value = record.value.map(Bytes::copy_from_slice);
                 self.open
                     .entry(header.producer_id)
                     .or_default()
-                    .push((key, value));
+                    .push((Bytes::copy_from_slice(key), value));
             } else {
-                into.replay(&key, value.as_ref(), wall)
+                let value = record.value.map(|value| part_of(read, value));
+                into.replay(&part_of(read, key), value.as_ref(), wall)
                     .map_err(|error| at(offset, error.into()))?;
             }
         }
+    }
+}
+
+/// `part` as bytes of `whole` where it lies in it; a copy if it was decompressed. What the coordinator keeps it copies itself.
+fn part_of(whole: &Bytes, part: &[u8]) -> Bytes {
+    if whole.as_ptr_range().contains(&part.as_ptr()) {
+        whole.slice_ref(part)
+    } else {
+        Bytes::copy_from_slice(part)
     }
 }

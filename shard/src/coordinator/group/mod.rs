@@ -78,7 +78,7 @@ impl Group {
     }
 
     /// A record of its offsets.
-    fn apply(&mut self, topic: &Str, partition: i32, offset: Option<&CommittedOffset>) {
+    fn apply(&mut self, topic: &Str, partition: i32, offset: Option<CommittedOffset>) {
         let more = self.offsets.apply(topic, partition, offset);
         match u64::try_from(more) {
             Ok(more) => self.charge.grow_anyway(more),
@@ -126,7 +126,7 @@ impl GroupCoordinator {
                 let charge = entry.classic.empty_charge();
                 entry.classic = ClassicGroup::recorded(entry.classic.id.clone(), &value, charge);
             }
-            Some(record) => self.apply(&record, wall),
+            Some(record) => self.apply(record, wall),
             None => {}
         }
         Ok(())
@@ -236,7 +236,7 @@ impl GroupCoordinator {
         let outcome = outcome.map_err(told_to_members);
         if outcome.is_ok() {
             for record in done.records.iter() {
-                self.apply(record, wall);
+                self.apply(record.clone(), wall);
             }
             self.effects.counters.count(&done);
         }
@@ -386,7 +386,7 @@ impl GroupCoordinator {
         }
     }
 
-    fn apply(&mut self, record: &GroupRecord, wall: WallMs) {
+    fn apply(&mut self, record: GroupRecord, wall: WallMs) {
         match record {
             GroupRecord::Offset {
                 group,
@@ -394,16 +394,16 @@ impl GroupCoordinator {
                 partition,
                 offset,
             } => {
-                if let Some(group) = self.groups.get_mut(group) {
-                    group.apply(topic, *partition, offset.as_ref());
+                if let Some(group) = self.groups.get_mut(&group) {
+                    group.apply(&topic, partition, offset);
                 } else if offset.is_some() {
-                    let mut new = Group::new(group, wall, &self.memory);
-                    new.apply(topic, *partition, offset.as_ref());
+                    let mut new = Group::new(&group, wall, &self.memory);
+                    new.apply(&topic, partition, offset);
                     self.groups.insert(group.detached(), new);
                 }
             }
             GroupRecord::Group { group, value: None } => {
-                if let Some(entry) = self.groups.get_mut(group) {
+                if let Some(entry) = self.groups.get_mut(&group) {
                     entry.classic.forget(wall);
                 }
             }

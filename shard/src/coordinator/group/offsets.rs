@@ -70,30 +70,30 @@ impl Offsets {
     }
 
     /// A record of the log: an offset, or its end. Says by how many bytes it has grown.
-    pub(super) fn apply(&mut self, topic: &Str, partition: i32, offset: Option<&CommittedOffset>) -> i64 {
-        let before = self.get(topic, partition).map(offset_bytes);
+    pub(super) fn apply(&mut self, topic: &Str, partition: i32, offset: Option<CommittedOffset>) -> i64 {
         match offset {
             Some(offset) => {
+                let more = offset_bytes(&offset);
                 // Topic names live once in each group, not in each record's frame.
-                let is_new = !self.0.contains_key(topic);
-                let more = offset_bytes(offset) + if is_new { topic_bytes(topic) } else { 0 };
                 if let Some(partitions) = self.0.get_mut(topic) {
-                    partitions.insert(partition, offset.clone());
-                } else {
-                    let first = BTreeMap::from([(partition, offset.clone())]);
-                    self.0.insert(topic.detached(), first);
+                    let before = partitions.insert(partition, offset);
+                    return more - before.as_ref().map_or(0, offset_bytes);
                 }
-                more - before.unwrap_or(0)
+                self.0
+                    .insert(topic.detached(), BTreeMap::from([(partition, offset)]));
+                more + topic_bytes(topic)
             }
             None => {
-                if let Some(partitions) = self.0.get_mut(topic) {
-                    partitions.remove(&partition);
-                    if partitions.is_empty() {
-                        self.0.remove(topic);
-                        return -(before.unwrap_or(0) + topic_bytes(topic));
-                    }
+                let Some(partitions) = self.0.get_mut(topic) else {
+                    return 0;
+                };
+                let before = partitions.remove(&partition);
+                let mut less = before.as_ref().map_or(0, offset_bytes);
+                if partitions.is_empty() {
+                    self.0.remove(topic);
+                    less += topic_bytes(topic);
                 }
-                -before.unwrap_or(0)
+                -less
             }
         }
     }
