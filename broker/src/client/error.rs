@@ -24,6 +24,8 @@ pub enum Kind {
     Answer(ErrorCode),
     /// It did not pass within the time.
     TimedOut,
+    /// It is not possible now, and may be later.
+    Busy,
     /// What was asked for does not exist, or is not possible as things are.
     Data,
 }
@@ -68,17 +70,22 @@ impl ClientError {
         )
     }
 
-    /// The same about a broker whose address came from another.
-    pub(super) fn of_broker(mut self, id: i32) -> Self {
+    /// The same about a broker that has answered before: it may be on its way up again.
+    pub(super) fn of_one_that_was_there(mut self) -> Self {
         if self.kind == Kind::Unreachable {
-            // It may be on its way up again; what answers metadata says that it is alive.
             self.kind = Kind::Broken;
         }
-        self.sentence = format!(
-            "broker {id}: {}; its address is the one in its advertised.listeners",
-            self.sentence
-        );
         self
+    }
+
+    /// The same about a broker whose address came from another: that says that it is alive.
+    pub(super) fn of_broker(self, id: i32) -> Self {
+        let mut error = self.of_one_that_was_there();
+        error.sentence = format!(
+            "broker {id}: {}; its address is the one in its advertised.listeners",
+            error.sentence
+        );
+        error
     }
 
     /// Whether another attempt may succeed. An unknown topic is retriable for producers, which may be early; here it is
@@ -106,7 +113,7 @@ impl ClientError {
         match self.kind {
             Kind::Unreachable | Kind::Broken | Kind::Unknown | Kind::Unserved => Status::Unavailable,
             Kind::Protocol => Status::Protocol,
-            Kind::TimedOut => Status::TempFail,
+            Kind::TimedOut | Kind::Busy => Status::TempFail,
             Kind::Data => Status::Data,
             Kind::Answer(
                 ErrorCode::TOPIC_AUTHORIZATION_FAILED

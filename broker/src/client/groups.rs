@@ -23,7 +23,7 @@ use protocol::messages::offset_fetch::{OffsetFetchRequest, OffsetFetchRequestGro
 use protocol::{ApiKey, ErrorCode};
 
 use super::topics::by_topic;
-use super::{Client, ClientError, Place, TopicPartition, check, text};
+use super::{Client, ClientError, Place, TopicPartition, check, complete, text};
 
 /// The protocol type of groups of consumers, whose assignments name partitions.
 const PROTOCOL_CONSUMER: &str = "consumer";
@@ -204,6 +204,8 @@ impl Client {
                 }],
                 ..OffsetFetchRequest::default()
             })?;
+            let answered = answer.groups.iter().map(|g| g.group_id.as_str());
+            complete(ApiKey::OffsetFetch, [group], answered)?;
             let mut committed = BTreeMap::new();
             for found in answer.groups.into_iter().filter(|g| g.group_id == group) {
                 if found.error_code == ErrorCode::GROUP_ID_NOT_FOUND {
@@ -265,7 +267,13 @@ impl Client {
                     .iter()
                     .map(move |p| ((name.clone(), p.partition_index), p.error_code))
             });
-            per_partition(codes, |topic, number| {
+            let codes: Vec<_> = codes.collect();
+            complete(
+                ApiKey::OffsetCommit,
+                offsets.keys(),
+                codes.iter().map(|(key, _)| key),
+            )?;
+            per_partition(codes.into_iter(), |topic, number| {
                 format!("committing the offset of {topic}-{number} for group '{group}'")
             })
         })
@@ -280,6 +288,8 @@ impl Client {
             let answer = client.at_coordinator(group, 0..=2, |_| DeleteGroupsRequest {
                 groups_names: vec![text(group)],
             })?;
+            let answered = answer.results.iter().map(|r| r.group_id.as_str());
+            complete(ApiKey::DeleteGroups, [group], answered)?;
             let mut results = answer.results.into_iter();
             results.try_for_each(|r| check(r.error_code, None, || format!("deleting group '{group}'")))
         })
@@ -319,7 +329,9 @@ impl Client {
                     .iter()
                     .map(move |p| ((name.clone(), p.partition_index), p.error_code))
             });
-            per_partition(codes, |topic, number| {
+            let codes: Vec<_> = codes.collect();
+            complete(ApiKey::OffsetDelete, partitions, codes.iter().map(|(key, _)| key))?;
+            per_partition(codes.into_iter(), |topic, number| {
                 format!("deleting the offset of {topic}-{number} of group '{group}'")
             })
         })

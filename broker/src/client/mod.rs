@@ -11,7 +11,7 @@ mod groups;
 mod patience;
 mod topics;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -90,6 +90,8 @@ pub struct Client {
     seeds: Vec<Address>,
     brokers: BTreeMap<i32, Address>,
     open: BTreeMap<Place, Connection>,
+    /// Whether a broker has answered: one that is gone afterwards may come back.
+    was_reached: bool,
     patience: Patience,
 }
 
@@ -102,6 +104,7 @@ impl Client {
             seeds,
             brokers: BTreeMap::new(),
             open: BTreeMap::new(),
+            was_reached: false,
             patience: Patience::new(timeout, progress),
         }
     }
@@ -213,7 +216,11 @@ impl Client {
                 let mut last = None;
                 for address in self.seeds.clone() {
                     match Connection::open(&address, &mut self.patience) {
-                        Ok(connection) => return Ok(connection),
+                        Ok(connection) => {
+                            self.was_reached = true;
+                            return Ok(connection);
+                        }
+                        Err(error) if self.was_reached => last = Some(error.of_one_that_was_there()),
                         Err(error) => last = Some(error),
                     }
                 }
@@ -248,8 +255,27 @@ fn check(code: ErrorCode, message: Option<&str>, doing: impl Fn() -> String) -> 
     }
 }
 
+/// `Err` when an answer leaves out some of what was asked for: that is never taken for done, or for nothing there.
+fn complete<T: Ord>(
+    key: ApiKey,
+    asked: impl IntoIterator<Item = T>,
+    answered: impl IntoIterator<Item = T>,
+) -> Result<(), ClientError> {
+    let answered: BTreeSet<T> = answered.into_iter().collect();
+    if asked.into_iter().all(|name| answered.contains(&name)) {
+        Ok(())
+    } else {
+        Err(ClientError::senseless(
+            key.name(),
+            "it leaves out what was asked for",
+        ))
+    }
+}
+
 #[cfg(test)]
-mod tests {
+mod tests;
+#[cfg(test)]
+mod address_tests {
     use super::Address;
 
     #[test]

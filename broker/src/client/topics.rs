@@ -15,7 +15,7 @@ use protocol::messages::list_offsets::{ListOffsetsPartition, ListOffsetsRequest,
 use protocol::messages::metadata::{MetadataRequest, MetadataRequestTopic, MetadataResponseTopic};
 use protocol::{ApiKey, ErrorCode, Uuid};
 
-use super::{Client, ClientError, Kind, Place, TopicPartition, check, text};
+use super::{Client, ClientError, Kind, Place, TopicPartition, check, complete, text};
 
 /// The timestamp of ListOffsets that stands for the first offset of a log.
 pub const EARLIEST: i64 = -2;
@@ -307,6 +307,11 @@ impl Client {
                 }],
                 ..DescribeConfigsRequest::default()
             })?;
+            complete(
+                ApiKey::DescribeConfigs,
+                [topic],
+                answer.results.iter().map(|r| r.resource_name.as_str()),
+            )?;
             let mut configs = Vec::new();
             for result in answer.results {
                 let doing = || format!("asking for the configs of topic '{topic}'");
@@ -344,6 +349,12 @@ impl Client {
                 validate_only: false,
             })
         })?;
+        let asked = topics.iter().map(|topic| topic.name.as_str());
+        complete(
+            ApiKey::CreateTopics,
+            asked,
+            answer.topics.iter().map(|t| t.name.as_str()),
+        )?;
         Ok(answer
             .topics
             .into_iter()
@@ -378,6 +389,9 @@ impl Client {
                 request
             })
         })?;
+        let asked = names.iter().map(|name| Some(name.as_str()));
+        let answered = answer.responses.iter().map(|t| t.name.as_deref());
+        complete(ApiKey::DeleteTopics, asked, answered)?;
         Ok(answer
             .responses
             .into_iter()
@@ -405,6 +419,8 @@ impl Client {
                 timeout_ms: 30_000,
                 validate_only: false,
             })?;
+            let answered = answer.results.iter().map(|r| r.name.as_str());
+            complete(ApiKey::CreatePartitions, [topic], answered)?;
             let doing = || format!("giving topic '{topic}' {count} partitions");
             let mut results = answer.results.into_iter();
             results.try_for_each(|r| check(r.error_code, r.error_message.as_deref(), doing))
@@ -440,6 +456,8 @@ impl Client {
                 }],
                 validate_only: false,
             })?;
+            let answered = answer.responses.iter().map(|r| r.resource_name.as_str());
+            complete(ApiKey::IncrementalAlterConfigs, [topic], answered)?;
             let doing = || format!("changing the configs of topic '{topic}'");
             let mut results = answer.responses.into_iter();
             results.try_for_each(|r| check(r.error_code, r.error_message.as_deref(), doing))

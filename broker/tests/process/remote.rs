@@ -227,6 +227,25 @@ fn a_topic_is_created_described_altered_and_deleted() {
     );
     assert_eq!(commands.json("topic list")[0]["partitions"], 3);
 
+    let (code, stdout, stderr) = commands.run("topic delete orders none --yes");
+    assert_eq!((code, stdout.as_str()), (Some(65), "deleted orders\n"));
+    assert!(
+        stderr.contains("'none'") && !stderr.contains("'orders'"),
+        "{stderr}"
+    );
+    assert_eq!(
+        commands.json("topic delete none --yes --if-exists"),
+        json!({"deleted": []})
+    );
+    assert_eq!(commands.json("topic list"), json!([]));
+}
+
+#[test]
+fn what_a_broker_refuses_about_topics_is_told_with_the_next_step() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = Broker::start(dir.path(), &["penstock.shards=2"]);
+    let commands = Commands::new(dir.path(), &broker);
+    commands.says("topic create orders --partitions 3");
     commands.fails(
         "topic alter orders --partitions 2",
         65,
@@ -256,18 +275,30 @@ fn a_topic_is_created_described_altered_and_deleted() {
     );
     commands.fails("topic create none --config x", 64, &["NAME=VALUE"]);
     commands.fails("topic delete orders", 64, &["--yes"]);
+}
 
-    let (code, stdout, stderr) = commands.run("topic delete orders none --yes");
-    assert_eq!((code, stdout.as_str()), (Some(65), "deleted orders\n"));
-    assert!(
-        stderr.contains("'none'") && !stderr.contains("'orders'"),
-        "{stderr}"
-    );
-    assert_eq!(
-        commands.json("topic delete none --yes --if-exists"),
-        json!({"deleted": []})
-    );
-    assert_eq!(commands.json("topic list"), json!([]));
+/// Dry runs for a group with 7 of 10 and 4 of 4 committed.
+fn each_target_is_planned(commands: &Commands<'_>) {
+    for (to, new) in [
+        ("--to earliest", [0, 0]),
+        ("--to latest", [10, 4]),
+        ("--to current", [7, 4]),
+        ("--to 3", [3, 3]),
+        ("--to offset:99", [10, 4]),
+        ("--shift -5", [2, 0]),
+        ("--shift=+2", [9, 4]),
+        // The records are of 2023-11-14T22:13:20Z.
+        ("--to 2023-11-14T22:13:20Z", [0, 0]),
+        ("--to 2023-11-14T23:13:20.001+01:00", [10, 4]),
+        ("--to PT1H", [10, 4]),
+    ] {
+        let plan = commands.json(&format!("group reset-offsets readers --all-topics {to}"));
+        let planned = [
+            &plan["offsets"][0]["new_offset"],
+            &plan["offsets"][1]["new_offset"],
+        ];
+        assert_eq!(planned, [&json!(new[0]), &json!(new[1])], "{to}");
+    }
 }
 
 #[test]
@@ -311,26 +342,7 @@ fn a_group_is_described_reset_and_deleted() {
     assert_eq!(described["offsets"][0]["metadata"], "note");
     assert_eq!(described["coordinator"]["port"], json!(broker.address.port()));
 
-    for (to, new) in [
-        ("--to earliest", [0, 0]),
-        ("--to latest", [10, 4]),
-        ("--to current", [7, 4]),
-        ("--to 3", [3, 3]),
-        ("--to offset:99", [10, 4]),
-        ("--shift -5", [2, 0]),
-        ("--shift=+2", [9, 4]),
-        // The records are of 2023-11-14T22:13:20Z.
-        ("--to 2023-11-14T22:13:20Z", [0, 0]),
-        ("--to 2023-11-14T23:13:20.001+01:00", [10, 4]),
-        ("--to PT1H", [10, 4]),
-    ] {
-        let plan = commands.json(&format!("group reset-offsets readers --all-topics {to}"));
-        let planned = [
-            &plan["offsets"][0]["new_offset"],
-            &plan["offsets"][1]["new_offset"],
-        ];
-        assert_eq!(planned, [&json!(new[0]), &json!(new[1])], "{to}");
-    }
+    each_target_is_planned(&commands);
     assert_eq!(
         commands.offsets("readers")[0],
         json!(["orders", 0, 7, 10, 3]),
@@ -560,6 +572,11 @@ fn a_server_that_does_not_speak_kafka_is_told_within_the_timeout() {
             "{name}: {stderr}"
         );
         assert!(!stderr.contains("panicked"), "{name}: {stderr}");
+        assert_eq!(
+            stderr.contains("1 s: waiting for"),
+            name == "silence",
+            "{name}: {stderr}"
+        );
         assert!(
             began.elapsed() < Duration::from_secs(20),
             "{name}: {:?}",

@@ -93,7 +93,7 @@ fn active(group: &str, what: &str) -> ClientError {
     let sentence = format!(
         "group '{group}' {what}, so its offsets cannot be reset; stop its consumers first, `penstock group describe {group}` names them"
     );
-    ClientError::new(Kind::TimedOut, sentence)
+    ClientError::new(Kind::Busy, sentence)
 }
 
 /// The codes of a commit without a member id that mean that there are members.
