@@ -9,18 +9,15 @@ use protocol::framing::versioned_bytes;
 use protocol::messages::consumer_protocol::{
     ConsumerProtocolAssignment, ConsumerProtocolAssignmentTopicPartition, ConsumerProtocolSubscription,
 };
-use protocol::messages::find_coordinator::{FindCoordinatorRequest, FindCoordinatorResponse};
 use protocol::messages::join_group::{JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse};
 use protocol::messages::leave_group::{LeaveGroupRequest, LeaveGroupResponse};
-use protocol::messages::offset_commit::{
-    OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic, OffsetCommitResponse,
-};
 use protocol::messages::sync_group::{SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse};
 use protocol::{ErrorCode, Str};
 use serde_json::{Value, json};
 
+use crate::groups::{commit, find_coordinator};
 use crate::stop::produce;
-use crate::support::{Broker, Client, PATIENCE, free_port, run};
+use crate::support::{Broker, Client, free_port, run};
 
 /// The commands against one broker.
 struct Commands<'a> {
@@ -76,55 +73,6 @@ impl<'a> Commands<'a> {
             ])
         };
         offsets.into_iter().map(row).collect()
-    }
-}
-
-/// Waits until the group can be used: its topic is created when it is first looked for.
-fn find_coordinator(client: &mut Client, group: &str) {
-    let request = FindCoordinatorRequest {
-        key: Str::from(group.to_owned()),
-        ..Default::default()
-    };
-    let began = Instant::now();
-    loop {
-        let answer: FindCoordinatorResponse = client.call(&request, 2).unwrap();
-        if answer.error_code == ErrorCode::NONE {
-            return;
-        }
-        assert!(began.elapsed() < PATIENCE, "{}", answer.error_code);
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-fn commit(client: &mut Client, group: &str, topic: &str, offsets: &[(i32, i64)]) {
-    let partition = |&(partition_index, committed_offset): &(i32, i64)| OffsetCommitRequestPartition {
-        partition_index,
-        committed_offset,
-        committed_leader_epoch: -1,
-        committed_metadata: Some(Str::from("note")),
-    };
-    let request = OffsetCommitRequest {
-        group_id: Str::from(group.to_owned()),
-        generation_id_or_member_epoch: -1,
-        topics: vec![OffsetCommitRequestTopic {
-            name: Str::from(topic.to_owned()),
-            partitions: offsets.iter().map(partition).collect(),
-            ..Default::default()
-        }],
-        ..Default::default()
-    };
-    let began = Instant::now();
-    loop {
-        let answer: OffsetCommitResponse = client.call(&request, 8).unwrap();
-        let codes: Vec<_> = answer.topics[0].partitions.iter().map(|p| p.error_code).collect();
-        if codes.iter().all(|code| code.is_none()) {
-            return;
-        }
-        assert!(
-            codes.iter().all(|c| c.is_retriable()) && began.elapsed() < PATIENCE,
-            "{codes:?}"
-        );
-        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -301,6 +249,40 @@ fn each_target_is_planned(commands: &Commands<'_>) {
     }
 }
 
+/// From a group with 2 of 10 and 4 of 4 committed to nothing.
+fn offsets_and_group_are_deleted(commands: &Commands<'_>) {
+    // Partition 2 has no committed offset.
+    commands.fails(
+        "group reset-offsets readers --topic orders --shift 1",
+        65,
+        &["orders-2", "nothing is committed"],
+    );
+    commands.says("group delete-offsets readers --topic orders:1 --yes");
+    assert_eq!(commands.offsets("readers"), [json!(["orders", 0, 2, 10, 8])]);
+    commands.fails(
+        "group delete-offsets readers --topic orders:1 --yes",
+        65,
+        &["orders-1", "nothing committed"],
+    );
+    assert_eq!(commands.json("group list")[0]["group"], "readers");
+    assert_eq!(commands.json("group list --state Stable"), json!([]));
+    assert_eq!(
+        commands.json("group list --state Empty --type classic")[0]["type"],
+        "classic"
+    );
+
+    assert_eq!(
+        commands.json("group delete readers --yes"),
+        json!({"deleted": ["readers"]})
+    );
+    commands.fails(
+        "group delete readers --yes",
+        65,
+        &["'readers'", "GROUP_ID_NOT_FOUND"],
+    );
+    assert_eq!(commands.says("topic delete orders --yes"), "deleted orders\n");
+}
+
 #[test]
 fn a_group_is_described_reset_and_deleted() {
     let dir = tempfile::tempdir().unwrap();
@@ -339,7 +321,7 @@ fn a_group_is_described_reset_and_deleted() {
         (&described["state"], &described["total_lag"]),
         (&json!("Empty"), &json!(3))
     );
-    assert_eq!(described["offsets"][0]["metadata"], "note");
+    assert_eq!(described["offsets"][0]["metadata"], "");
     assert_eq!(described["coordinator"]["port"], json!(broker.address.port()));
 
     each_target_is_planned(&commands);
@@ -355,36 +337,7 @@ fn a_group_is_described_reset_and_deleted() {
     );
     assert_eq!(commands.offsets("readers")[0], json!(["orders", 0, 2, 10, 8]));
 
-    // Partition 2 has no committed offset.
-    commands.fails(
-        "group reset-offsets readers --topic orders --shift 1",
-        65,
-        &["orders-2", "nothing is committed"],
-    );
-    commands.says("group delete-offsets readers --topic orders:1 --yes");
-    assert_eq!(commands.offsets("readers"), [json!(["orders", 0, 2, 10, 8])]);
-    commands.fails(
-        "group delete-offsets readers --topic orders:1 --yes",
-        65,
-        &["orders-1", "nothing committed"],
-    );
-    assert_eq!(commands.json("group list")[0]["group"], "readers");
-    assert_eq!(commands.json("group list --state Stable"), json!([]));
-    assert_eq!(
-        commands.json("group list --state Empty --type classic")[0]["type"],
-        "classic"
-    );
-
-    assert_eq!(
-        commands.json("group delete readers --yes"),
-        json!({"deleted": ["readers"]})
-    );
-    commands.fails(
-        "group delete readers --yes",
-        65,
-        &["'readers'", "GROUP_ID_NOT_FOUND"],
-    );
-    assert_eq!(commands.says("topic delete orders --yes"), "deleted orders\n");
+    offsets_and_group_are_deleted(&commands);
 }
 
 #[test]
