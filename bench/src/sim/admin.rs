@@ -5,20 +5,20 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use protocol::messages::create_topics::{CreatableTopic, CreateTopicsRequest, CreateTopicsResponse};
+use protocol::messages::create_topics::CreateTopicsResponse;
 use protocol::messages::delete_topics::{DeleteTopicState, DeleteTopicsRequest, DeleteTopicsResponse};
-use protocol::messages::list_offsets::{
-    ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic,
-};
+use protocol::messages::list_offsets::ListOffsetsResponse;
 use protocol::messages::metadata::{MetadataRequest, MetadataResponse};
-use protocol::messages::produce::{PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData};
-use protocol::{ErrorCode, RecordBytes, Str, Uuid};
+use protocol::messages::produce::ProduceResponse;
+use protocol::{ErrorCode, Str, Uuid};
 use storage::sim_rng::SimRng;
 
 use super::client::{Closed, Connection, SETTLED, Surroundings};
 use super::env::EPOCH_MS;
 use super::knobs::number;
 use super::record::{RecordId, Sender, build};
+use super::requests::{create_topic, list_offset, produce_to};
+use super::restless::Restless;
 
 /// A pause between two operations, at most.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -52,33 +52,9 @@ struct Topic {
     sent: i64,
 }
 
-impl Admin {
-    /// An admin client that knows of nothing.
-    #[must_use]
-    pub fn new(around: &Surroundings, seed: u64) -> Self {
-        Self {
-            around: around.clone(),
-            name: Rc::from("admin"),
-            rng: SimRng::new(seed, "admin"),
-            topics: BTreeMap::new(),
-            next_name: 0,
-        }
-    }
-
-    /// Goes on until the run's workload is over.
-    pub async fn run(mut self) {
-        loop {
-            let (name, around) = (self.name.clone(), self.around.clone());
-            let Some(mut connection) = around.connect(&name, &mut self.rng).await else {
-                return;
-            };
-            let ended = self.work(&mut connection).await;
-            drop(connection);
-            if ended.is_ok() {
-                return;
-            }
-            around.back_off(&mut self.rng).await;
-        }
+impl Restless for Admin {
+    fn identity(&mut self) -> (&Surroundings, &Rc<str>, &mut SimRng) {
+        (&self.around, &self.name, &mut self.rng)
     }
 
     async fn work(&mut self, connection: &mut Connection) -> Result<(), Closed> {
@@ -93,6 +69,20 @@ impl Admin {
             around.pause(&mut self.rng, PAUSE).await;
         }
         Ok(())
+    }
+}
+
+impl Admin {
+    /// An admin client that knows of nothing.
+    #[must_use]
+    pub fn new(around: &Surroundings, seed: u64) -> Self {
+        Self {
+            around: around.clone(),
+            name: Rc::from("admin"),
+            rng: SimRng::new(seed, "admin"),
+            topics: BTreeMap::new(),
+            next_name: 0,
+        }
     }
 
     /// Asks for all topics, and holds them against what is known.
@@ -130,19 +120,7 @@ impl Admin {
     }
 
     async fn look_at_end(&mut self, connection: &mut Connection, name: &str) -> Result<(), Closed> {
-        let partition = ListOffsetsPartition {
-            partition_index: 0,
-            timestamp: -1,
-            ..Default::default()
-        };
-        let request = ListOffsetsRequest {
-            replica_id: -1,
-            topics: vec![ListOffsetsTopic {
-                name: Str::from(name.to_owned()),
-                partitions: vec![partition],
-            }],
-            ..Default::default()
-        };
+        let request = list_offset(name, 0, -1);
         let response: ListOffsetsResponse = connection.call(&request, 5).await?;
         let answer = response.topics.iter().flat_map(|t| &t.partitions).next();
         let topic = &self.topics[name];
@@ -174,15 +152,7 @@ impl Admin {
             sent: 0,
         };
         self.topics.insert(name.clone(), topic);
-        let request = CreateTopicsRequest {
-            topics: vec![CreatableTopic {
-                name: Str::from(name.clone()),
-                num_partitions: partitions,
-                replication_factor: 1,
-                ..Default::default()
-            }],
-            ..Default::default()
-        };
+        let request = create_topic(&name, partitions);
         let response: CreateTopicsResponse = connection.call(&request, CREATE_VERSION).await?;
         let result = response.topics.first();
         match result.map(|r| (r.error_code, r.topic_id)) {
@@ -250,19 +220,7 @@ impl Admin {
         let bytes = build(&ids, Sender::NOBODY, EPOCH_MS, 0, &mut self.around.codecs());
         let (least, most) = (topic.acknowledged, topic.sent);
         topic.sent += i64::from(count);
-        let request = ProduceRequest {
-            transactional_id: None,
-            acks: -1,
-            timeout_ms: 30_000,
-            topic_data: vec![TopicProduceData {
-                name: Str::from(name.clone()),
-                partition_data: vec![PartitionProduceData {
-                    index: 0,
-                    records: Some(RecordBytes::from(bytes)),
-                }],
-                ..Default::default()
-            }],
-        };
+        let request = produce_to(&name, 0, bytes);
         self.around
             .trace()
             .event(format_args!("{} produces {count} to {name}", self.name));

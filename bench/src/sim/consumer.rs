@@ -8,9 +8,7 @@ use protocol::messages::fetch::{
     FetchRequest, FetchRequestFetchPartition, FetchRequestFetchTopic, FetchResponse,
     FetchResponsePartitionData,
 };
-use protocol::messages::list_offsets::{
-    ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic,
-};
+use protocol::messages::list_offsets::ListOffsetsResponse;
 use protocol::{ErrorCode, Str, Uuid};
 use storage::sim_rng::SimRng;
 
@@ -19,6 +17,8 @@ use super::knobs::ConsumerKnobs;
 use super::node::topic_name;
 use super::oracle::{Floor, ReadLog, Source};
 use super::record::{ReadRecord, read};
+use super::requests::list_offset;
+use super::restless::Restless;
 
 /// The version of Fetch that says where a log starts.
 const LOG_START_VERSION: i16 = 5;
@@ -57,6 +57,23 @@ struct Position {
     told: i64,
 }
 
+impl Restless for Consumer {
+    fn identity(&mut self) -> (&Surroundings, &Rc<str>, &mut SimRng) {
+        (&self.around, &self.name, &mut self.rng)
+    }
+
+    async fn work(&mut self, connection: &mut Connection) -> Result<(), Closed> {
+        self.session = None;
+        self.learn_topics(connection).await?;
+        while !self.around.is_over() {
+            self.fetch(connection).await?;
+            let (around, pause) = (self.around.clone(), self.knobs.pause);
+            around.pause(&mut self.rng, pause).await;
+        }
+        Ok(())
+    }
+}
+
 impl Consumer {
     /// A consumer at offset 0 of all partitions.
     #[must_use]
@@ -83,22 +100,6 @@ impl Consumer {
         }
     }
 
-    /// Follows the partitions until the run's workload is over.
-    pub async fn run(mut self) {
-        loop {
-            let (name, around) = (self.name.clone(), self.around.clone());
-            let Some(mut connection) = around.connect(&name, &mut self.rng).await else {
-                return;
-            };
-            let ended = self.follow(&mut connection).await;
-            drop(connection);
-            if ended.is_ok() {
-                return;
-            }
-            around.back_off(&mut self.rng).await;
-        }
-    }
-
     /// Reads everything from the log starts up to what is readable now, at least up to `floors`; `None` when the connection
     /// is lost.
     pub async fn read_all(mut self, floors: &[Floor]) -> Option<Vec<ReadLog>> {
@@ -117,17 +118,6 @@ impl Consumer {
             }
             self.fetch(&mut connection).await.ok()?;
         }
-    }
-
-    async fn follow(&mut self, connection: &mut Connection) -> Result<(), Closed> {
-        self.session = None;
-        self.learn_topics(connection).await?;
-        while !self.around.is_over() {
-            self.fetch(connection).await?;
-            let (around, pause) = (self.around.clone(), self.knobs.pause);
-            around.pause(&mut self.rng, pause).await;
-        }
-        Ok(())
     }
 
     async fn learn_topics(&mut self, connection: &mut Connection) -> Result<(), Closed> {
@@ -364,19 +354,7 @@ pub(super) async fn log_start(
     topic: usize,
     partition_index: i32,
 ) -> Result<Result<i64, ErrorCode>, Closed> {
-    let partition = ListOffsetsPartition {
-        partition_index,
-        timestamp: -2,
-        ..Default::default()
-    };
-    let request = ListOffsetsRequest {
-        replica_id: -1,
-        topics: vec![ListOffsetsTopic {
-            name: Str::from(topic_name(topic)),
-            partitions: vec![partition],
-        }],
-        ..Default::default()
-    };
+    let request = list_offset(&topic_name(topic), partition_index, -2);
     let response: ListOffsetsResponse = connection.call(&request, 5).await?;
     let answer = response.topics.iter().flat_map(|t| &t.partitions).next();
     Ok(match answer.map(|p| (p.error_code, p.offset)) {

@@ -24,6 +24,8 @@ pub mod node;
 pub mod oracle;
 pub mod producer;
 pub mod record;
+mod requests;
+mod restless;
 pub mod trace;
 pub mod trimmer;
 pub mod tuner;

@@ -14,6 +14,7 @@ use super::client::{Closed, Connection, SETTLED, Surroundings};
 use super::consumer::log_start;
 use super::knobs::number;
 use super::node::topic_name;
+use super::restless::Restless;
 
 /// A pause between two deletions, at most.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -30,32 +31,9 @@ pub struct Trimmer {
     lost: Option<Duration>,
 }
 
-impl Trimmer {
-    /// A client that has deleted nothing yet.
-    #[must_use]
-    pub fn new(around: &Surroundings, seed: u64) -> Self {
-        Self {
-            around: around.clone(),
-            name: Rc::from("trimmer"),
-            rng: SimRng::new(seed, "trimmer"),
-            lost: None,
-        }
-    }
-
-    /// Goes on until the run's workload is over.
-    pub async fn run(mut self) {
-        loop {
-            let (name, around) = (self.name.clone(), self.around.clone());
-            let Some(mut connection) = around.connect(&name, &mut self.rng).await else {
-                return;
-            };
-            let ended = self.work(&mut connection).await;
-            drop(connection);
-            if ended.is_ok() {
-                return;
-            }
-            around.back_off(&mut self.rng).await;
-        }
+impl Restless for Trimmer {
+    fn identity(&mut self) -> (&Surroundings, &Rc<str>, &mut SimRng) {
+        (&self.around, &self.name, &mut self.rng)
     }
 
     async fn work(&mut self, connection: &mut Connection) -> Result<(), Closed> {
@@ -71,6 +49,19 @@ impl Trimmer {
             self.lost = None;
         }
         Ok(())
+    }
+}
+
+impl Trimmer {
+    /// A client that has deleted nothing yet.
+    #[must_use]
+    pub fn new(around: &Surroundings, seed: u64) -> Self {
+        Self {
+            around: around.clone(),
+            name: Rc::from("trimmer"),
+            rng: SimRng::new(seed, "trimmer"),
+            lost: None,
+        }
     }
 
     async fn delete(&mut self, connection: &mut Connection) -> Result<(), Closed> {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use protocol::messages::create_topics::{CreatableTopic, CreateTopicsRequest, CreateTopicsResponse};
+use protocol::messages::create_topics::CreateTopicsResponse;
 use protocol::messages::describe_configs::{
     DescribeConfigsRequest, DescribeConfigsResource, DescribeConfigsResponse,
 };
@@ -14,14 +14,16 @@ use protocol::messages::incremental_alter_configs::{
     IncrementalAlterConfigsRequest, IncrementalAlterConfigsRequestAlterConfigsResource,
     IncrementalAlterConfigsRequestAlterableConfig, IncrementalAlterConfigsResponse,
 };
-use protocol::messages::produce::{PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData};
-use protocol::{ErrorCode, RecordBytes, Str};
+use protocol::messages::produce::ProduceResponse;
+use protocol::{ErrorCode, Str};
 use storage::sim_rng::SimRng;
 
 use super::client::{Closed, Connection, SETTLED, Surroundings};
 use super::env::EPOCH_MS;
 use super::node::topic_name;
 use super::record::{RecordId, Sender, build};
+use super::requests::{create_topic, produce_to};
+use super::restless::Restless;
 
 /// A pause between two alterations, at most.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -78,37 +80,9 @@ pub struct Tuner {
     next_number: u32,
 }
 
-impl Tuner {
-    /// A client that has altered nothing yet; `with_classes` lets it change `penstock.durability`.
-    #[must_use]
-    pub fn new(around: &Surroundings, seed: u64, with_classes: bool) -> Self {
-        let mut settings = SETTINGS.to_vec();
-        settings.extend(with_classes.then_some(CLASSES));
-        Self {
-            around: around.clone(),
-            name: Rc::from("tuner"),
-            rng: SimRng::new(seed, "tuner"),
-            settings,
-            known: BTreeMap::new(),
-            lost: None,
-            next_number: 0,
-        }
-    }
-
-    /// Goes on until the run's workload is over.
-    pub async fn run(mut self) {
-        loop {
-            let (name, around) = (self.name.clone(), self.around.clone());
-            let Some(mut connection) = around.connect(&name, &mut self.rng).await else {
-                return;
-            };
-            let ended = self.work(&mut connection).await;
-            drop(connection);
-            if ended.is_ok() {
-                return;
-            }
-            around.back_off(&mut self.rng).await;
-        }
+impl Restless for Tuner {
+    fn identity(&mut self) -> (&Surroundings, &Rc<str>, &mut SimRng) {
+        (&self.around, &self.name, &mut self.rng)
     }
 
     async fn work(&mut self, connection: &mut Connection) -> Result<(), Closed> {
@@ -130,17 +104,27 @@ impl Tuner {
         }
         Ok(())
     }
+}
+
+impl Tuner {
+    /// A client that has altered nothing yet; `with_classes` lets it change `penstock.durability`.
+    #[must_use]
+    pub fn new(around: &Surroundings, seed: u64, with_classes: bool) -> Self {
+        let mut settings = SETTINGS.to_vec();
+        settings.extend(with_classes.then_some(CLASSES));
+        Self {
+            around: around.clone(),
+            name: Rc::from("tuner"),
+            rng: SimRng::new(seed, "tuner"),
+            settings,
+            known: BTreeMap::new(),
+            lost: None,
+            next_number: 0,
+        }
+    }
 
     async fn create(&mut self, connection: &mut Connection) -> Result<(), Closed> {
-        let request = CreateTopicsRequest {
-            topics: vec![CreatableTopic {
-                name: Str::from(OWN),
-                num_partitions: OWN_PARTITIONS,
-                replication_factor: 1,
-                ..Default::default()
-            }],
-            ..Default::default()
-        };
+        let request = create_topic(OWN, OWN_PARTITIONS);
         let response: CreateTopicsResponse = connection.call(&request, 5).await?;
         match response.topics.first().map(|t| t.error_code) {
             Some(ErrorCode::NONE | ErrorCode::TOPIC_ALREADY_EXISTS) => Ok(()),
@@ -283,19 +267,7 @@ impl Tuner {
         };
         self.next_number += 1;
         let bytes = build(&[id], Sender::NOBODY, EPOCH_MS, 0, &mut self.around.codecs());
-        let request = ProduceRequest {
-            transactional_id: None,
-            acks: -1,
-            timeout_ms: 30_000,
-            topic_data: vec![TopicProduceData {
-                name: Str::from(OWN),
-                partition_data: vec![PartitionProduceData {
-                    index,
-                    records: Some(RecordBytes::from(bytes)),
-                }],
-                ..Default::default()
-            }],
-        };
+        let request = produce_to(OWN, index, bytes);
         let response: ProduceResponse = connection.call(&request, 9).await?;
         let mut results = response.responses.iter().flat_map(|t| &t.partition_responses);
         Ok(results.next().map(|r| r.error_code))

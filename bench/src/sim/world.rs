@@ -21,6 +21,7 @@ use super::net::SimNet;
 use super::node::{Node, NodeInput, STOP_MAX, topic_name};
 use super::oracle::{Floor, Oracle, Totals};
 use super::producer::Producer;
+use super::restless::Restless;
 use super::trace::Trace;
 use super::trimmer::Trimmer;
 use super::tuner::Tuner;

@@ -22,3 +22,6 @@ pub(super) const GROUP_OPERATIONS: i32 = READ | DELETE | DESCRIBE | DESCRIBE_CON
 /// All operations on the cluster.
 pub(super) const CLUSTER_OPERATIONS: i32 =
     CREATE | ALTER | DESCRIBE | CLUSTER_ACTION | DESCRIBE_CONFIGS | ALTER_CONFIGS | IDEMPOTENT_WRITE;
+
+/// In place of such a bit field: the request did not ask for it (MD-9).
+pub(super) const OPERATIONS_UNKNOWN: i32 = i32::MIN;

@@ -6,7 +6,7 @@ use protocol::messages::describe_cluster::{
 use protocol::{ErrorCode, Str};
 use shard::env::Env;
 
-use super::authorized::CLUSTER_OPERATIONS;
+use super::authorized::{CLUSTER_OPERATIONS, OPERATIONS_UNKNOWN};
 use crate::request::RequestContext;
 
 /// The endpoint type that this listener serves.
@@ -48,7 +48,7 @@ pub async fn handle<E: Env>(
         cluster_authorized_operations: if request.include_cluster_authorized_operations {
             CLUSTER_OPERATIONS
         } else {
-            i32::MIN
+            OPERATIONS_UNKNOWN
         },
         ..Default::default()
     }
@@ -72,7 +72,7 @@ fn refuse<E: Env>(context: &RequestContext<E>, endpoint_type: i8) -> DescribeClu
         error_message: Some(Str::from(message)),
         endpoint_type: BROKERS,
         controller_id: -1,
-        cluster_authorized_operations: i32::MIN,
+        cluster_authorized_operations: OPERATIONS_UNKNOWN,
         ..Default::default()
     }
 }

@@ -37,21 +37,21 @@ pub enum SessionStep {
 
 /// What to read for a fetch, and how its session stands.
 pub async fn begin<E: Env>(broker: &Broker<E>, request: SessionRequest) -> Result<Plan, SessionError> {
-    let Some(shard) = elsewhere(broker, request.id) else {
-        return broker.sessions.borrow_mut().begin(request, broker.env.now());
-    };
-    if request.is_full() {
-        broker
-            .router
-            .tell(shard, NodeMessage::Session(SessionStep::Close(request.id)));
-        return broker.sessions.borrow_mut().begin(request, broker.env.now());
+    match elsewhere(broker, request.id) {
+        Some(shard) if request.is_full() => {
+            let close = SessionStep::Close(request.id);
+            broker.router.tell(shard, NodeMessage::Session(close));
+        }
+        Some(shard) => {
+            let (reply, answer) = flume::bounded(1);
+            let begin = SessionStep::Begin(request, reply);
+            broker.router.tell(shard, NodeMessage::Session(begin));
+            // A shard that has ended knows no session.
+            return answer.recv_async().await.unwrap_or(Err(SessionError::NotFound));
+        }
+        None => {}
     }
-    let (reply, answer) = flume::bounded(1);
-    broker
-        .router
-        .tell(shard, NodeMessage::Session(SessionStep::Begin(request, reply)));
-    // A shard that has ended knows no session.
-    answer.recv_async().await.unwrap_or(Err(SessionError::NotFound))
+    broker.sessions.borrow_mut().begin(request, broker.env.now())
 }
 
 /// Notes what came of a fetch.

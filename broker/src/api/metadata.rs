@@ -11,11 +11,9 @@ use shard::env::Env;
 use shard::image::{BrokerList, PartitionImage, TopicImage};
 use storage::types::TopicId;
 
+use super::authorized::{CLUSTER_OPERATIONS, OPERATIONS_UNKNOWN, TOPIC_OPERATIONS};
 use crate::request::RequestContext;
 use crate::view::{TopicName, View};
-
-/// "Not asked for" in the bit field of allowed operations (MD-9).
-const OPERATIONS_UNKNOWN: i32 = i32::MIN;
 
 /// Answers with the cluster's brokers and the topics asked for.
 pub async fn handle<E: Env>(context: &RequestContext<E>, request: MetadataRequest) -> MetadataResponse {
@@ -53,7 +51,7 @@ pub async fn handle<E: Env>(context: &RequestContext<E>, request: MetadataReques
     for topic in &mut topics {
         context.count_error(topic.error_code);
         topic.topic_authorized_operations = if request.include_topic_authorized_operations {
-            super::authorized::TOPIC_OPERATIONS
+            TOPIC_OPERATIONS
         } else {
             OPERATIONS_UNKNOWN
         };
@@ -65,7 +63,7 @@ pub async fn handle<E: Env>(context: &RequestContext<E>, request: MetadataReques
         cluster_id: Some(Str::from(view.image.cluster_id.to_string())),
         topics,
         cluster_authorized_operations: if request.include_cluster_authorized_operations {
-            super::authorized::CLUSTER_OPERATIONS
+            CLUSTER_OPERATIONS
         } else {
             OPERATIONS_UNKNOWN
         },

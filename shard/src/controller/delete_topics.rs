@@ -10,6 +10,7 @@ use protocol::{ErrorCode, Str, Uuid};
 use storage::types::TopicId;
 
 use super::context::{Context, Decision, Draft, RECORDS_MAX, too_large};
+use super::topics::repeated;
 use crate::error::ApiError;
 use crate::image::TopicImage;
 
@@ -87,7 +88,7 @@ impl Named {
     fn of(context: &Context<'_>, wanted: &[Wanted]) -> Self {
         let names = || wanted.iter().filter_map(Wanted::only_name);
         let ids = || wanted.iter().filter_map(Wanted::only_id);
-        let repeated_names: BTreeSet<_> = repeated(names()).cloned().collect();
+        let repeated_names: BTreeSet<_> = repeated(names()).into_iter().cloned().collect();
         let given: BTreeSet<_> = ids().collect();
         let both_ways = names()
             .filter(|name| !repeated_names.contains(*name))
@@ -97,7 +98,7 @@ impl Named {
             .collect();
         Self {
             repeated_names,
-            repeated_ids: repeated(ids()).collect(),
+            repeated_ids: repeated(ids()),
             both_ways,
         }
     }
@@ -123,12 +124,6 @@ impl Wanted {
     fn only_id(&self) -> Option<Uuid> {
         (self.name.is_none() && self.id != Uuid::ZERO).then_some(self.id)
     }
-}
-
-/// What comes again, each time it does.
-fn repeated<T: Ord + Copy>(items: impl Iterator<Item = T>) -> impl Iterator<Item = T> {
-    let mut seen = BTreeSet::new();
-    items.filter(move |item| !seen.insert(*item))
 }
 
 fn wanted(request: &DeleteTopicsRequest) -> Vec<Wanted> {

@@ -9,7 +9,7 @@ use protocol::messages::update_features::{
 use protocol::{ErrorCode, Str};
 
 use super::context::{Context, Decision, Draft};
-use super::topics::repeated_names;
+use super::topics::repeated;
 use crate::error::ApiError;
 
 /// Formats of metadata records; everything else needs a minimum of it.
@@ -65,7 +65,7 @@ pub(super) fn update_features(
     version: i16,
 ) -> Decision<UpdateFeaturesResponse> {
     let mut draft = Draft::new(context.image);
-    let repeated = repeated_names(
+    let repeated = repeated(
         request
             .feature_updates
             .iter()

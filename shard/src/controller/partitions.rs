@@ -11,7 +11,7 @@ use protocol::{ErrorCode, Str, Uuid};
 use super::context::{Context, Decision, Draft, RECORDS_MAX, too_large};
 use super::placer;
 use super::topics::{
-    PARTITIONS_PER_REQUEST_MAX, check_assignment, invalid_assignment, new_partition, repeated_names,
+    PARTITIONS_PER_REQUEST_MAX, check_assignment, invalid_assignment, new_partition, repeated,
 };
 use crate::error::ApiError;
 use crate::image::{BrokerList, TopicImage, partition_record};
@@ -21,7 +21,7 @@ pub(super) fn create_partitions(
     context: &mut Context<'_>,
     request: &CreatePartitionsRequest,
 ) -> Decision<CreatePartitionsResponse> {
-    let repeated = repeated_names(request.topics.iter().map(|topic| topic.name.as_str()));
+    let repeated = repeated(request.topics.iter().map(|topic| topic.name.as_str()));
     let mut answered = BTreeSet::new();
     let mut draft = Draft::new(context.image);
     let mut results = Vec::with_capacity(request.topics.len());

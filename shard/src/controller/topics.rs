@@ -34,7 +34,7 @@ pub(super) fn create_topics(
     request: &CreateTopicsRequest,
     may_describe: &dyn Fn(&str) -> bool,
 ) -> Decision<CreateTopicsResponse> {
-    let repeated = repeated_names(request.topics.iter().map(|topic| topic.name.as_str()));
+    let repeated = repeated(request.topics.iter().map(|topic| topic.name.as_str()));
     let mut results = Vec::with_capacity(request.topics.len());
     let mut reported = BTreeSet::new();
     let mut draft = Draft::new(context.image);
@@ -82,10 +82,10 @@ fn response(topics: Vec<CreatableTopicResult>) -> CreateTopicsResponse {
     }
 }
 
-/// Names that come more than once.
-pub(super) fn repeated_names<'a>(names: impl Iterator<Item = &'a str>) -> BTreeSet<&'a str> {
+/// What comes more than once.
+pub(super) fn repeated<T: Ord + Copy>(items: impl Iterator<Item = T>) -> BTreeSet<T> {
     let mut seen = BTreeSet::new();
-    names.filter(|name| !seen.insert(*name)).collect()
+    items.filter(|item| !seen.insert(*item)).collect()
 }
 
 fn partitions_asked_for(context: &Context<'_>, request: &CreateTopicsRequest) -> i64 {

@@ -10,13 +10,10 @@ use protocol::messages::list_groups::{ListGroupsRequest, ListGroupsResponse, Lis
 use shard::coordinator::group::{GroupReply, GroupRequest};
 use shard::env::Env;
 
-use super::{OFFSETS_TOPIC, Once, send};
-use crate::api::authorized::GROUP_OPERATIONS;
+use super::{OFFSETS_TOPIC, ask_each, of_kind};
+use crate::api::authorized::{GROUP_OPERATIONS, OPERATIONS_UNKNOWN};
 use crate::request::RequestContext;
 use crate::view::{Home, TopicName};
-
-/// "Not asked for" in the bit field of allowed operations.
-const OPERATIONS_UNKNOWN: i32 = i32::MIN;
 
 /// Since this version an unknown group is an error, and says so.
 const UNKNOWN_IS_ERROR_VERSION: i16 = 6;
@@ -26,28 +23,18 @@ pub async fn describe<E: Env>(
     context: &RequestContext<E>,
     request: DescribeGroupsRequest,
 ) -> DescribeGroupsResponse {
-    let view = context.broker.view();
-    let mut seen = Once::default();
-    let asked: Vec<_> = request
-        .groups
-        .into_iter()
-        .filter(|id| seen.is_first(id))
-        .map(|id| {
-            let on_its_way = send(context, &view, &id, GroupRequest::Describe(id.clone()));
-            (id, on_its_way)
-        })
-        .collect();
+    let asked = ask_each(context, request.groups, Str::clone, |id| {
+        GroupRequest::Describe(id.clone())
+    })
+    .await;
     let mut groups = Vec::with_capacity(asked.len());
-    for (id, on_its_way) in asked {
-        let mut told = match on_its_way.answer().await {
-            Ok(GroupReply::Describe(told)) => told,
-            Ok(other) => unreachable!("a description is answered as one, not with {other:?}"),
-            Err(error_code) => DescribeGroupsResponseDescribedGroup {
-                error_code,
-                group_id: id,
-                ..Default::default()
-            },
+    for (group_id, answer) in asked {
+        let unanswered = |error_code| DescribeGroupsResponseDescribedGroup {
+            error_code,
+            group_id,
+            ..Default::default()
         };
+        let mut told = of_kind!(Describe, answer).unwrap_or_else(unanswered);
         if told.error_code == ErrorCode::GROUP_ID_NOT_FOUND {
             if context.version < UNKNOWN_IS_ERROR_VERSION {
                 told.error_code = ErrorCode::NONE;
@@ -88,9 +75,8 @@ pub async fn list<E: Env>(context: &RequestContext<E>, request: ListGroupsReques
             Ok(asked) => super::OnItsWay(Ok(asked)).answer().await,
             Err(_) => Err(ErrorCode::COORDINATOR_NOT_AVAILABLE),
         };
-        match answer {
-            Ok(GroupReply::List(listed)) => groups.extend(listed),
-            Ok(other) => unreachable!("a list is answered as one, not with {other:?}"),
+        match of_kind!(List, answer) {
+            Ok(listed) => groups.extend(listed),
             // What is led elsewhere is listed there.
             Err(ErrorCode::NOT_COORDINATOR) => {}
             Err(error) => error_code = error,
@@ -118,24 +104,14 @@ pub async fn delete<E: Env>(
     context: &RequestContext<E>,
     request: DeleteGroupsRequest,
 ) -> DeleteGroupsResponse {
-    let view = context.broker.view();
-    let mut seen = Once::default();
-    let asked: Vec<_> = request
-        .groups_names
-        .into_iter()
-        .filter(|id| seen.is_first(id))
-        .map(|id| {
-            let on_its_way = send(context, &view, &id, GroupRequest::Delete(id.clone()));
-            (id, on_its_way)
-        })
-        .collect();
+    let asked = ask_each(context, request.groups_names, Str::clone, |id| {
+        GroupRequest::Delete(id.clone())
+    })
+    .await;
     let mut results = Vec::with_capacity(asked.len());
-    for (group_id, on_its_way) in asked {
-        let result = match on_its_way.answer().await {
-            Ok(GroupReply::Delete(result)) => result,
-            Ok(other) => unreachable!("a deletion is answered as one, not with {other:?}"),
-            Err(error_code) => DeletableGroupResult { group_id, error_code },
-        };
+    for (group_id, answer) in asked {
+        let unanswered = |error_code| DeletableGroupResult { group_id, error_code };
+        let result = of_kind!(Delete, answer).unwrap_or_else(unanswered);
         context.count_error(result.error_code);
         results.push(result);
     }

@@ -9,7 +9,7 @@ use shard::controller::random_uuid;
 use shard::coordinator::group::{GroupReply, GroupRequest};
 use shard::env::Env;
 
-use super::{ask, identity};
+use super::{ask, identity, of_kind};
 use crate::request::RequestContext;
 
 /// Since this version the answer has no protocol name rather than an empty one.
@@ -31,17 +31,14 @@ pub async fn join<E: Env>(context: &RequestContext<E>, mut request: JoinGroupReq
         client: identity(context),
         fresh: random_uuid(&mut || context.broker.env.random()),
     };
-    let mut answer = match ask(context, &group, request).await {
-        Ok(GroupReply::Join(answer)) => answer,
-        Ok(other) => unreachable!("a join is answered as one, not with {other:?}"),
-        Err(error_code) => JoinGroupResponse {
+    let mut answer =
+        of_kind!(Join, ask(context, &group, request).await).unwrap_or_else(|error_code| JoinGroupResponse {
             error_code,
             generation_id: -1,
             member_id,
             protocol_name: None,
             ..Default::default()
-        },
-    };
+        });
     if context.version < NULLABLE_PROTOCOL_VERSION {
         answer.protocol_name.get_or_insert_default();
     }
@@ -52,14 +49,12 @@ pub async fn join<E: Env>(context: &RequestContext<E>, mut request: JoinGroupReq
 /// Answers when the leader's assignment is written.
 pub async fn sync<E: Env>(context: &RequestContext<E>, request: SyncGroupRequest) -> SyncGroupResponse {
     let group = request.group_id.clone();
-    let answer = match ask(context, &group, GroupRequest::Sync(request)).await {
-        Ok(GroupReply::Sync(answer)) => answer,
-        Ok(other) => unreachable!("a sync is answered as one, not with {other:?}"),
-        Err(error_code) => SyncGroupResponse {
+    let answer = of_kind!(Sync, ask(context, &group, GroupRequest::Sync(request)).await).unwrap_or_else(
+        |error_code| SyncGroupResponse {
             error_code,
             ..Default::default()
         },
-    };
+    );
     context.count_error(answer.error_code);
     answer
 }
@@ -67,9 +62,11 @@ pub async fn sync<E: Env>(context: &RequestContext<E>, request: SyncGroupRequest
 /// Keeps a member's session.
 pub async fn heartbeat<E: Env>(context: &RequestContext<E>, request: HeartbeatRequest) -> HeartbeatResponse {
     let group = request.group_id.clone();
-    let error_code = match ask(context, &group, GroupRequest::Heartbeat(request)).await {
-        Ok(GroupReply::Heartbeat(error)) => error,
-        Ok(other) => unreachable!("a heartbeat is answered as one, not with {other:?}"),
+    let error_code = match of_kind!(
+        Heartbeat,
+        ask(context, &group, GroupRequest::Heartbeat(request)).await
+    ) {
+        Ok(error) => error,
         // Whoever waits for the log to be replayed is a member still.
         Err(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS) => ErrorCode::NONE,
         Err(error) => error,
@@ -94,14 +91,11 @@ pub async fn leave<E: Env>(
             ..Default::default()
         }];
     }
-    let mut answer = match ask(context, &group, GroupRequest::Leave(request)).await {
-        Ok(GroupReply::Leave(answer)) => answer,
-        Ok(other) => unreachable!("a leave is answered as one, not with {other:?}"),
-        Err(error_code) => LeaveGroupResponse {
+    let mut answer = of_kind!(Leave, ask(context, &group, GroupRequest::Leave(request)).await)
+        .unwrap_or_else(|error_code| LeaveGroupResponse {
             error_code,
             ..Default::default()
-        },
-    };
+        });
     if is_single && let Some(member) = std::mem::take(&mut answer.members).first() {
         answer.error_code = member.error_code;
     }

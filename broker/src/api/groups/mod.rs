@@ -37,17 +37,17 @@ pub(super) fn coordinator_of(view: &View, group: &str) -> Result<(ShardId, LogId
     }
 }
 
-/// Groups that a request has named already: each is answered once, however often it is named, so that a small request
-/// has no boundless answer.
-#[derive(Debug, Default)]
-pub(super) struct Once(BTreeSet<Str>);
-
-impl Once {
-    /// Whether the group is named for the first time.
-    pub(super) fn is_first(&mut self, group: &Str) -> bool {
-        self.0.insert(group.clone())
-    }
+/// What a coordinator answered, as the kind of answer that was asked for.
+macro_rules! of_kind {
+    ($kind:ident, $answer:expr) => {
+        match $answer {
+            Ok(GroupReply::$kind(told)) => Ok(told),
+            Ok(other) => unreachable!("asked for {}, answered {other:?}", stringify!($kind)),
+            Err(error) => Err(error),
+        }
+    };
 }
+use of_kind;
 
 /// A request on its way to a coordinator.
 pub(super) struct OnItsWay(Result<Asked, ErrorCode>);
@@ -76,6 +76,31 @@ impl OnItsWay {
             other => unreachable!("a coordinator answers as one, not with {other:?}"),
         }
     }
+}
+
+/// Asks the coordinators of several groups and gives their answers, in request order. A group is asked and answered once,
+/// however often it is named, so that a small request has no boundless answer.
+pub(super) async fn ask_each<E: Env, G>(
+    context: &RequestContext<E>,
+    groups: Vec<G>,
+    id: impl Fn(&G) -> Str,
+    request: impl Fn(&G) -> GroupRequest,
+) -> Vec<(G, Result<GroupReply, ErrorCode>)> {
+    let view = context.broker.view();
+    let mut seen = BTreeSet::new();
+    let on_their_way: Vec<_> = groups
+        .into_iter()
+        .filter(|group| seen.insert(id(group)))
+        .map(|group| {
+            let on_its_way = send(context, &view, &id(&group), request(&group));
+            (group, on_its_way)
+        })
+        .collect();
+    let mut answers = Vec::with_capacity(on_their_way.len());
+    for (group, on_its_way) in on_their_way {
+        answers.push((group, on_its_way.answer().await));
+    }
+    answers
 }
 
 /// Asks the coordinator of a group. A client that has left is not waited for: what it asked takes effect all the same.

@@ -22,7 +22,7 @@ use shard::env::Env;
 use shard::image::TopicImage;
 use storage::types::TopicId;
 
-use super::{Once, ask, send};
+use super::{ask, ask_each, of_kind};
 use crate::request::RequestContext;
 use crate::view::{TopicName, View};
 
@@ -128,10 +128,7 @@ async fn committed<E: Env>(
     commit: OffsetCommit,
 ) -> Result<ByTopic<ErrorCode>, ErrorCode> {
     let group = commit.group.clone();
-    match ask(context, &group, GroupRequest::Commit(commit)).await? {
-        GroupReply::Commit(results) => Ok(results),
-        other => unreachable!("a commit is answered as one, not with {other:?}"),
-    }
+    of_kind!(Commit, ask(context, &group, GroupRequest::Commit(commit)).await)
 }
 
 fn find<'a>(view: &'a View, by_id: bool, name: &'a Str, id: Uuid) -> Result<&'a TopicImage, ErrorCode> {
@@ -156,30 +153,18 @@ pub async fn fetch<E: Env>(context: &RequestContext<E>, request: OffsetFetchRequ
     } else {
         request.groups
     };
-    let mut seen = Once::default();
-    let on_their_way: Vec<_> = asked
-        .into_iter()
-        .filter(|group| seen.is_first(&group.group_id))
-        .map(|group| {
-            let read = OffsetFetch {
-                group: group.group_id.clone(),
-                topics: group
-                    .topics
-                    .as_ref()
-                    .map(|topics| known(&view, context.version, topics)),
-                require_stable: request.require_stable,
-            };
-            let on_its_way = send(context, &view, &group.group_id, GroupRequest::Fetch(read));
-            (group, on_its_way)
+    let read = |group: &OffsetFetchRequestGroup| {
+        let topics = group.topics.as_ref();
+        GroupRequest::Fetch(OffsetFetch {
+            group: group.group_id.clone(),
+            topics: topics.map(|topics| known(&view, context.version, topics)),
+            require_stable: request.require_stable,
         })
-        .collect();
-    let mut groups = Vec::with_capacity(on_their_way.len());
-    for (group, on_its_way) in on_their_way {
-        let found = match on_its_way.answer().await {
-            Ok(GroupReply::Fetch(found)) => Ok(found),
-            Ok(other) => unreachable!("an offset fetch is answered as one, not with {other:?}"),
-            Err(error) => Err(error),
-        };
+    };
+    let answered = ask_each(context, asked, |group| group.group_id.clone(), read).await;
+    let mut groups = Vec::with_capacity(answered.len());
+    for (group, answer) in answered {
+        let found = of_kind!(Fetch, answer);
         let told = told(&view, context.version, group, found);
         context.count_error(told.error_code);
         groups.push(told);
@@ -399,12 +384,8 @@ pub async fn delete<E: Env>(
         group: request.group_id.clone(),
         topics: asked,
     };
-    let outcome = match ask(context, &request.group_id, deletion).await {
-        Ok(GroupReply::DeleteOffsets(outcome)) => outcome,
-        Ok(other) => unreachable!("a deletion of offsets is answered as one, not with {other:?}"),
-        Err(error) => Err(error),
-    };
-    let results = match outcome {
+    let answer = ask(context, &request.group_id, deletion).await;
+    let results = match of_kind!(DeleteOffsets, answer).flatten() {
         Ok(results) => results,
         Err(error_code) => {
             context.count_error(error_code);
