@@ -2,10 +2,11 @@
 //! running.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
-use bench::compare::{Contender, Kind, Load, Run, build_client, describe_host, markdown, round};
+use bench::compare::{COLUMNS, Contender, Kind, Load, Run, build_client, measure, round};
 use bench::error::{Doing, Error, Result};
+use bench::report::{command, commit, describe_host, markdown};
 use clap::Parser;
 
 /// Loads brokers in alternating order with librdkafka and compares MB/s, delivery latency, CPU seconds per GB and resident memory.
@@ -88,7 +89,9 @@ fn compare(arguments: &Arguments) -> Result<()> {
     let dir = arguments.dir.join("broker");
     let mut rounds = Vec::new();
     for number in 0..arguments.pairs {
-        let runs = round(&contenders, number % 2 == 1, &client, &load, &dir)?;
+        let runs = round(&contenders, number % 2 == 1, |one| {
+            measure(one, &client, &load, &dir)
+        })?;
         eprintln!("round {}: {runs:.2?}", number + 1);
         rounds.push(runs);
     }
@@ -151,39 +154,7 @@ fn report(arguments: &Arguments, contenders: &[Contender], rounds: &[Vec<Run>]) 
          Host: {}. Commit {}.\n\n{}\nRepeat, on a quiet host: `{}`\n",
         describe_host(&arguments.dir),
         commit(),
-        markdown(&names, rounds),
-        command()
+        markdown(&COLUMNS, &names, rounds),
+        command("compare")
     )
-}
-
-/// The command line of this run, with the folder's place left out.
-fn command() -> String {
-    let mut words = vec!["cargo run --release -p bench --bin compare --".to_owned()];
-    let mut arguments = std::env::args().skip(1);
-    while let Some(argument) = arguments.next() {
-        if argument == "--dir" {
-            arguments.next();
-            words.push("--dir DIR".to_owned());
-        } else if argument.starts_with("--dir=") {
-            words.push("--dir DIR".to_owned());
-        } else {
-            words.push(argument);
-        }
-    }
-    words.join(" ")
-}
-
-/// The commit that was measured, with a mark when files differ from it.
-fn commit() -> String {
-    if std::env::var_os("PENSTOCK_BIN").is_some() {
-        return "unknown (the binary that PENSTOCK_BIN names)".to_owned();
-    }
-    let output = Command::new("git")
-        .args(["describe", "--always", "--dirty", "--exclude", "*"])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .output();
-    match output {
-        Ok(out) if out.status.success() => String::from_utf8_lossy(&out.stdout).trim().to_owned(),
-        _ => "unknown".to_owned(),
-    }
 }

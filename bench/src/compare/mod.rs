@@ -2,12 +2,8 @@
 //! reported are medians, extremes and ratios of throughput, delivery latency, CPU seconds for each GB and resident memory.
 
 mod client;
-mod host;
-mod table;
 
 pub use client::{Load, Measured, build_client};
-pub use host::describe as describe_host;
-pub use table::markdown;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -15,6 +11,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Doing, Error, Result};
 use crate::kafka::{Kafka, KafkaOptions};
 use crate::process::{Broker, Profile};
+use crate::report::Column;
 use crate::resources::usage;
 
 /// Work that a broker does after the last answer (writing behind, flushing) counts as long as this.
@@ -72,46 +69,90 @@ pub struct Run {
     pub client_version: String,
 }
 
-/// Starts a broker with empty data below `dir`, loads it, and removes the data again.
+/// The figures of a run, as they are reported.
+pub const COLUMNS: [Column<Run>; 9] = [
+    Column::new("MB/s", 0, |run: &Run| run.megabytes_per_second),
+    Column::new("broker CPU s/GB", 2, |run| run.cpu_seconds_per_gigabyte),
+    Column::new("RSS MB", 0, |run| run.resident_megabytes),
+    Column::new("p50 ms", 1, |run| run.latency_ms[0]),
+    Column::new("p99 ms", 1, |run| run.latency_ms[1]),
+    Column::new("p99.9 ms", 1, |run| run.latency_ms[2]),
+    Column::new("client CPU s/GB", 2, |run| run.client_cpu_seconds_per_gigabyte),
+    Column::new("ready after ms", 0, |run| run.ready_ms),
+    Column::new("RSS MB idle", 0, |run| run.idle_megabytes),
+];
+
+/// A broker that runs to be measured.
+#[derive(Clone, Debug)]
+pub struct Serving {
+    /// `HOST:PORT` for clients.
+    pub bootstrap: String,
+    /// Its process.
+    pub pid: u32,
+    /// From the start of the process (and, for Kafka, formatting its directory) until it serves.
+    pub ready_after: Duration,
+}
+
+/// Starts a broker with empty data below `dir`, has `work` done with it, stops it, and removes the data again.
 ///
 /// # Errors
-/// The broker or the client fails.
-pub fn measure(contender: &Contender, client: &Path, load: &Load, dir: &Path) -> Result<Run> {
+/// The broker or the work fails.
+pub fn serve<T>(
+    contender: &Contender,
+    dir: &Path,
+    overrides: &[&str],
+    work: impl FnOnce(&Serving) -> Result<T>,
+) -> Result<T> {
     if dir.exists() {
         std::fs::remove_dir_all(dir).doing(dir.display())?;
     }
-    let partitions = format!("num.partitions={}", load.partitions);
-    let overrides: Vec<_> = contender
-        .overrides
-        .iter()
-        .map(String::as_str)
-        .chain([partitions.as_str()])
-        .collect();
-    let run = match contender.kind {
+    let own = contender.overrides.iter().map(String::as_str);
+    let overrides: Vec<_> = own.chain(overrides.iter().copied()).collect();
+    let done = match contender.kind {
         Kind::Penstock => {
             let mut broker = Broker::new(Profile::Release, dir, &overrides)?;
             broker.start(None)?;
             let pid = broker
                 .pid()
                 .ok_or_else(|| Error::Failed("the broker ended".into()))?;
-            let run = under_load(client, load, &broker.bootstrap(), pid, broker.ready_after())?;
+            let done = work(&Serving {
+                bootstrap: broker.bootstrap(),
+                pid,
+                ready_after: broker.ready_after(),
+            })?;
             broker.terminate(STOP_LIMIT)?;
-            run
+            done
         }
         Kind::Kafka => {
             let started = Instant::now();
             let kafka = Kafka::start(&KafkaOptions::new(dir, "1g", &overrides)?)?;
-            under_load(client, load, &kafka.bootstrap(), kafka.pid(), started.elapsed())?
+            work(&Serving {
+                bootstrap: kafka.bootstrap(),
+                pid: kafka.pid(),
+                ready_after: started.elapsed(),
+            })?
         }
     };
     std::fs::remove_dir_all(dir).doing(dir.display())?;
-    Ok(run)
+    Ok(done)
 }
 
-fn under_load(client: &Path, load: &Load, bootstrap: &str, pid: u32, ready_after: Duration) -> Result<Run> {
+/// Loads a broker with `load` and measures it.
+///
+/// # Errors
+/// As [`serve`].
+pub fn measure(contender: &Contender, client: &Path, load: &Load, dir: &Path) -> Result<Run> {
+    let partitions = format!("num.partitions={}", load.partitions);
+    serve(contender, dir, &[&partitions], |broker| {
+        under_load(client, load, broker)
+    })
+}
+
+fn under_load(client: &Path, load: &Load, broker: &Serving) -> Result<Run> {
+    let pid = broker.pid;
     let idle = usage(pid)?.resident_bytes;
     let mut before = 0.0;
-    let measured = load.run(client, bootstrap, || {
+    let measured = load.run(client, &broker.bootstrap, || {
         before = usage(pid)?.cpu_seconds;
         Ok(())
     })?;
@@ -125,7 +166,7 @@ fn under_load(client: &Path, load: &Load, bootstrap: &str, pid: u32, ready_after
         resident_megabytes: resident as f64 / 1e6,
         idle_megabytes: idle as f64 / 1e6,
         latency_ms: measured.latency_ms,
-        ready_ms: ready_after.as_secs_f64() * 1e3,
+        ready_ms: broker.ready_after.as_secs_f64() * 1e3,
         client_cpu_seconds_per_gigabyte: measured.client_cpu_seconds / gigabytes,
         client_version: measured.version,
     })
@@ -135,19 +176,16 @@ fn under_load(client: &Path, load: &Load, bootstrap: &str, pid: u32, ready_after
 /// runs come back in the order of the contenders.
 ///
 /// # Errors
-/// As [`measure`].
-pub fn round(
+/// As `measure`.
+pub fn round<R>(
     contenders: &[Contender],
     backwards: bool,
-    client: &Path,
-    load: &Load,
-    dir: &Path,
-) -> Result<Vec<Run>> {
-    let run = |contender: &Contender| measure(contender, client, load, dir);
+    measure: impl FnMut(&Contender) -> Result<R>,
+) -> Result<Vec<R>> {
     if backwards {
-        let runs: Result<Vec<_>> = contenders.iter().rev().map(run).collect();
+        let runs: Result<Vec<_>> = contenders.iter().rev().map(measure).collect();
         runs.map(|runs| runs.into_iter().rev().collect())
     } else {
-        contenders.iter().map(run).collect()
+        contenders.iter().map(measure).collect()
     }
 }
