@@ -13,6 +13,7 @@ import java.util.function.Consumer;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
+import org.apache.kafka.tools.ConsumerPerformance;
 import org.apache.kafka.tools.VerifiableConsumer;
 import org.apache.kafka.tools.consumer.ConsoleConsumer;
 
@@ -26,6 +27,10 @@ final class GroupTool {
     private GroupTool() { }
 
     static void run(String tool, Map<String, String> options, BlockingQueue<String> commands) throws Exception {
+        if (tool.equals("consumer-performance")) {
+            count(options, commands);
+            return;
+        }
         boolean verifiable = tool.equals("verifiable-consumer");
         Lines.hello(verifiable);
         List<String> arguments = verifiable ? verifiable(options) : console(options);
@@ -38,6 +43,19 @@ final class GroupTool {
         } else {
             ConsoleConsumer.main(array);
         }
+    }
+
+    /** ConsumerPerformance ends by itself; the last line of its table has the number of records in the fifth column. */
+    private static void count(Map<String, String> options, BlockingQueue<String> commands) throws Exception {
+        Lines.hello(false);
+        String[] last = {""};
+        System.setOut(new PrintStream(new Split(line -> last[0] = line), true, StandardCharsets.UTF_8));
+        ConsumerPerformance.main(new String[] {"--bootstrap-server", options.get("--bootstrap"), "--topic", options.get("--topic"),
+            "--group", options.get("--group"), "--num-records", options.get("--count"), "--hide-header",
+            "--command-config", properties(options)});
+        Lines.tell("count", ",\"records\":" + last[0].split(", ")[4]);
+        commands.take();
+        System.exit(0);
     }
 
     /** The tools know one command, the signal to end: their shutdown hooks leave the group. */

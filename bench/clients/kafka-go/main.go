@@ -1,4 +1,4 @@
-// segmentio kafka-go: every codec, every acks, read back with assigned partitions.
+// segmentio kafka-go: every codec, every acks, read back with assigned partitions; group.go has it as a member of a group.
 package main
 
 import (
@@ -27,6 +27,10 @@ var codecs = map[string]kafka.Compression{
 var levels = map[string]kafka.RequiredAcks{"0": kafka.RequireNone, "1": kafka.RequireOne, "all": kafka.RequireAll}
 
 func main() {
+	if common.IsMember() {
+		common.RunMember("github.com/segmentio/kafka-go", !common.HasTool("reader"), startMember)
+		return
+	}
 	common.Run("kafka-go", "github.com/segmentio/kafka-go", []string{"none", "gzip", "snappy", "lz4", "zstd"}, common.Loose{}, roundTrip)
 }
 

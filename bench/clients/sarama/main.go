@@ -1,4 +1,4 @@
-// sarama: every codec, every acks, read back with assigned partitions.
+// sarama: every codec, every acks, read back with assigned partitions; group.go has it as a member of a group.
 package main
 
 import (
@@ -25,6 +25,10 @@ var codecs = map[string]sarama.CompressionCodec{
 var levels = map[string]sarama.RequiredAcks{"0": sarama.NoResponse, "1": sarama.WaitForLocal, "all": sarama.WaitForAll}
 
 func main() {
+	if common.IsMember() {
+		common.RunMember("github.com/IBM/sarama", true, startMember)
+		return
+	}
 	sarama.Logger = log.New(io.Discard, "", 0)
 	if len(os.Args) > 1 && os.Args[1] == "versions" {
 		versions(os.Args[2:])

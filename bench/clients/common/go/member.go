@@ -90,6 +90,12 @@ func IsMember() bool {
 	return len(os.Args) > 1 && os.Args[1] == "member"
 }
 
+// HasTool tells whether this style of use was asked for.
+func HasTool(tool string) bool {
+	at := slices.Index(os.Args, "--tool")
+	return at >= 0 && at+1 < len(os.Args) && os.Args[at+1] == tool
+}
+
 // RunMember makes a member and carries out commands until it has left.
 func RunMember(module string, owners bool, start func(MemberOptions) (Member, error)) {
 	options := memberOptions()

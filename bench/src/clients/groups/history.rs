@@ -30,6 +30,9 @@ pub(super) struct MemberTold {
     pub(super) moves: Vec<(f64, bool, i32)>,
     /// (time, partition, offset), in the order read.
     pub(super) records: Vec<(f64, i32, i64)>,
+    /// What its own producer wrote, as read: (partition, offset, value).
+    pub(super) values: Vec<(i32, i64, String)>,
+    pub(super) count: Option<u64>,
     pub(super) done: BTreeMap<String, usize>,
     pub(super) failures: Vec<(String, String)>,
     pub(super) absent: Option<String>,
@@ -153,12 +156,15 @@ impl History {
                 offset,
                 value,
             } => {
-                if value != format!("{partition}:{offset}") {
+                if value.contains('/') {
+                    member.values.push((partition, offset, value));
+                } else if value != format!("{partition}:{offset}") {
                     let words = format!("partition {partition} offset {offset} has the value {value:?}");
                     member.failures.push(("record".into(), words));
                 }
                 member.records.push((line.at, partition, offset));
             }
+            Event::Count { records } => member.count = Some(records),
             Event::Done { command } => *member.done.entry(command).or_default() += 1,
             Event::Failed { command, error } => member.failures.push((command, error)),
             Event::Absent { why } => member.absent = Some(why),
@@ -172,6 +178,11 @@ impl History {
             .failures
             .push(("output".into(), words.to_owned()));
         self.changed.notify_all();
+    }
+
+    /// A member's client does not have what the case needs.
+    pub(super) fn absent(&self, index: usize, why: &str) {
+        self.lock().members[index].absent = Some(why.to_owned());
     }
 
     /// A member's process has ended: it owns nothing any more.

@@ -29,6 +29,8 @@ pub(super) struct MemberOptions {
     pub(super) reset: &'static str,
     /// Commits by itself, every 200 ms and when it leaves.
     pub(super) auto_commit: bool,
+    /// How many records a tool shall read that is told so.
+    pub(super) count: Option<u64>,
 }
 
 impl Default for MemberOptions {
@@ -39,6 +41,7 @@ impl Default for MemberOptions {
             assignor: "range",
             reset: "earliest",
             auto_commit: false,
+            count: None,
         }
     }
 }
@@ -68,6 +71,8 @@ pub(super) enum Event {
         offset: i64,
         value: String,
     },
+    /// A tool that does not show records has read so many, and is done.
+    Count { records: u64 },
     /// A command was carried out.
     Done { command: String },
     /// A command could not be carried out, or the consumer itself failed (`poll`).

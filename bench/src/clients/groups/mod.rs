@@ -36,11 +36,25 @@ impl Row {
 }
 
 /// The lines of the table.
-pub const ROWS: [Row; 3] = [
+pub const ROWS: [Row; 14] = [
     Row::new("java-client", "java", &[]),
+    Row::new("verifiable-consumer", "java", &["--tool", "verifiable-consumer"]),
+    Row::new("console-consumer", "java", &["--tool", "console-consumer"]),
+    Row::new(COUNTS_ONLY, "java", &["--tool", "consumer-performance"]),
     Row::new("librdkafka", "librdkafka", &[]),
+    Row::new("kcat", "kcat", &[]),
     Row::new("franz-go", "franz-go", &[]),
+    Row::new("sarama", "sarama", &[]),
+    Row::new("kafka-go-reader", "kafka-go", &["--tool", "reader"]),
+    Row::new("kafka-go-generations", "kafka-go", &[]),
+    Row::new("kafkajs", "kafkajs", &[]),
+    Row::new("kafkajs-batch", "kafkajs", &["--tool", "batch"]),
+    Row::new("aiokafka", "aiokafka", &[]),
+    Row::new("kafka-python", "kafka-python", &[]),
 ];
+
+/// The tool that reads a number of records and says how many those were.
+const COUNTS_ONLY: &str = "consumer-performance";
 
 /// What became of one case of one row.
 #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use super::cases::{CASES, GroupCase};
+use super::cases::{CASES, GroupCase, not_played};
 use super::history::{History, Told};
 use super::stage::Stage;
 use super::topic::GroupTopic;
@@ -105,15 +105,26 @@ fn run_case(
     options: &GroupOptions,
 ) -> GroupResult {
     let started = Instant::now();
+    let result = |version, outcome| GroupResult {
+        row: row.name,
+        case: case.name,
+        version,
+        outcome,
+        seconds: started.elapsed().as_secs_f64(),
+    };
+    if let Some(why) = not_played(row, case) {
+        return result(None, CaseOutcome::Absent(why.to_owned()));
+    }
     let name = format!("{}-{}-{}", options.topic_prefix, row.name, case.name);
     let history = Arc::new(History::default());
+    let log = cache.join(format!("{name}.log"));
     let played = GroupTopic::create(&options.bootstrap, &name, &format!("{name}-group")).and_then(|topic| {
         let mut stage = Stage {
             row,
             script,
             cache: &cache.join(row.client),
             bootstrap: &options.bootstrap,
-            log: cache.join(format!("{name}.log")),
+            log: log.clone(),
             topic: Some(topic),
             history: Arc::clone(&history),
             members: Vec::new(),
@@ -127,11 +138,9 @@ fn run_case(
         (_, Ok(note)) => CaseOutcome::Ok(note),
         (None, Err(error)) => CaseOutcome::Failed(error.to_string()),
     };
-    GroupResult {
-        row: row.name,
-        case: case.name,
-        version: history.look(version),
-        outcome,
-        seconds: started.elapsed().as_secs_f64(),
+    if !matches!(outcome, CaseOutcome::Failed(_)) {
+        // A log tells something where a case failed; there may be none.
+        let _ = std::fs::remove_file(&log);
     }
+    result(history.look(version), outcome)
 }
