@@ -4,14 +4,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use super::feed::{Feed, number};
 use super::worker::Worker;
-use super::{POLL_INTERVAL, Scenario, Verdict, judge, kill_repeatedly, read_topic, write};
-use crate::error::{Doing, Error, Result, failed};
-use crate::kafka::{Kafka, KafkaOptions, tool};
+use super::{POLL_INTERVAL, Scenario, Verdict, ends, judge, kill_repeatedly, read_topic, run_tool, write};
+use crate::error::{Doing, Error, Result};
+use crate::kafka::{Kafka, KafkaOptions};
 use crate::target::Target;
 
 /// The topic at the source, and what MirrorMaker calls it at the target.
@@ -129,20 +128,6 @@ sync.group.offsets.interval.seconds=1
     )
 }
 
-/// Runs a tool on a broker and returns what it says.
-fn run_tool(class: &str, bootstrap: &str, arguments: &[&str]) -> Result<String> {
-    let mut command = tool(class);
-    command.args(["--bootstrap-server", bootstrap]).args(arguments);
-    let out = command.stdin(Stdio::null()).output().doing(class)?;
-    let said = String::from_utf8_lossy(&out.stdout).into_owned();
-    if out.status.success() {
-        Ok(said)
-    } else {
-        let errors = String::from_utf8_lossy(&out.stderr);
-        failed(format!("{class} ended with {}: {said}{errors}", out.status))
-    }
-}
-
 /// The group at the source has read everything.
 fn commit(bootstrap: &str) -> Result<()> {
     let class = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand";
@@ -156,27 +141,6 @@ fn commit(bootstrap: &str) -> Result<()> {
         "--execute",
     ];
     run_tool(class, bootstrap, &arguments).map(|_| ())
-}
-
-/// Ends of a topic's partitions, from the first; none when it is not there, or its broker is not.
-fn ends(bootstrap: &str, topic: &str) -> Result<Vec<u64>> {
-    let Ok(said) = run_tool(
-        "org.apache.kafka.tools.GetOffsetShell",
-        bootstrap,
-        &["--topic", topic],
-    ) else {
-        return Ok(Vec::new());
-    };
-    let mut ends = said
-        .lines()
-        .filter_map(|line| {
-            let mut fields = line.strip_prefix(topic)?.strip_prefix(':')?.split(':');
-            let partition = fields.next()?.parse::<u32>().ok()?;
-            Some((partition, fields.next()?.parse().ok()?))
-        })
-        .collect::<Vec<_>>();
-    ends.sort_unstable();
-    Ok(ends.into_iter().map(|(_, end)| end).collect())
 }
 
 /// Waits until the group's translated offsets are at the ends of the target's partitions; what there is after that time is returned.

@@ -29,7 +29,7 @@ const QUIET: Duration = Duration::from_secs(60);
 /// How often it is looked at.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// What the console consumer waits for one more record.
-const READ_TIMEOUT_MS: &str = "8000";
+const READ_TIMEOUT_MS: &str = "60000";
 
 /// What to do to the broker.
 #[derive(Clone, Copy, Debug)]
@@ -95,27 +95,29 @@ fn await_end(mut arrived: impl FnMut() -> Result<u64>, lines: u64) -> Result<()>
 
 /// All values of a topic as `(partition, line)`, in each partition's order.
 fn read_topic(bootstrap: &str, topic: &str) -> Result<Vec<(u32, String)>> {
-    let mut command = tool("org.apache.kafka.tools.consumer.ConsoleConsumer");
-    command.args([
-        "--bootstrap-server",
+    let count = ends(bootstrap, topic)?.iter().sum::<u64>();
+    let class = "org.apache.kafka.tools.consumer.ConsoleConsumer";
+    let text = run_tool(
+        class,
         bootstrap,
-        "--topic",
-        topic,
-        "--from-beginning",
-        "--timeout-ms",
-        READ_TIMEOUT_MS,
-        "--formatter-property",
-        "print.partition=true",
-    ]);
-    let out = command
-        .stdin(Stdio::null())
-        .output()
-        .doing("the console consumer")?;
-    if !out.status.success() {
-        let said = String::from_utf8_lossy(&out.stderr);
-        return failed(format!("the console consumer of {topic}: {said}"));
+        &[
+            "--topic",
+            topic,
+            "--from-beginning",
+            "--max-messages",
+            &count.to_string(),
+            "--timeout-ms",
+            READ_TIMEOUT_MS,
+            "--formatter-property",
+            "print.partition=true",
+        ],
+    )?;
+    let found = text.lines().count() as u64;
+    if found != count {
+        return failed(format!(
+            "the console consumer of {topic} printed {found} lines of {count}"
+        ));
     }
-    let text = String::from_utf8_lossy(&out.stdout);
     text.lines()
         .map(|line| {
             let fields = line
@@ -127,6 +129,41 @@ fn read_topic(bootstrap: &str, topic: &str) -> Result<Vec<(u32, String)>> {
             }
         })
         .collect()
+}
+
+/// Runs a tool on a broker and returns what it says.
+fn run_tool(class: &str, bootstrap: &str, arguments: &[&str]) -> Result<String> {
+    let mut command = tool(class);
+    command.args(["--bootstrap-server", bootstrap]).args(arguments);
+    let out = command.stdin(Stdio::null()).output().doing(class)?;
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    if out.status.success() {
+        Ok(said)
+    } else {
+        let errors = String::from_utf8_lossy(&out.stderr);
+        failed(format!("{class} ended with {}: {said}{errors}", out.status))
+    }
+}
+
+/// Ends of a topic's partitions, from the first; none when it is not there, or its broker is not.
+fn ends(bootstrap: &str, topic: &str) -> Result<Vec<u64>> {
+    let Ok(said) = run_tool(
+        "org.apache.kafka.tools.GetOffsetShell",
+        bootstrap,
+        &["--topic", topic],
+    ) else {
+        return Ok(Vec::new());
+    };
+    let mut ends = said
+        .lines()
+        .filter_map(|line| {
+            let mut fields = line.strip_prefix(topic)?.strip_prefix(':')?.split(':');
+            let partition = fields.next()?.parse::<u32>().ok()?;
+            Some((partition, fields.next()?.parse().ok()?))
+        })
+        .collect::<Vec<_>>();
+    ends.sort_unstable();
+    Ok(ends.into_iter().map(|(_, end)| end).collect())
 }
 
 /// Writes a file, saying which when that fails.

@@ -12,6 +12,9 @@ use crate::kafka::tool;
 /// Fields that are another in each run.
 const VARYING: [&str; 3] = ["commitTimestamp", "currentStateTimestamp", "topicId"];
 
+/// Length of a UUID as text.
+const UUID_BYTES: usize = 36;
+
 /// What only the value of a group without a first generation has.
 const BEFORE_ALL: &str = "\"generation\":0,";
 
@@ -103,17 +106,17 @@ fn settle(value: &mut Value) {
             items.iter_mut().for_each(settle);
             items.sort_by_key(Value::to_string);
         }
-        Value::String(text) => {
-            // A member id ends in a UUID.
-            if text.len() > 36
-                && text.is_char_boundary(text.len() - 36)
-                && text[..text.len() - 36].ends_with('-')
-            {
-                text.truncate(text.len() - 36);
-            }
+        // A member id ends in a UUID.
+        Value::String(text) if before_uuid(text).is_some_and(|before| before.ends_with('-')) => {
+            text.truncate(text.len() - UUID_BYTES);
         }
         _ => {}
     }
+}
+
+/// What stands before the last 36 bytes.
+fn before_uuid(text: &str) -> Option<&str> {
+    text.get(..text.len().checked_sub(UUID_BYTES)?)
 }
 
 /// A sentence for each key whose records are not the same.
