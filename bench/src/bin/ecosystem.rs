@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use bench::ecosystem::{Scenario, Verdict, connect, mirror};
 use bench::error::{Doing, Result, failed};
@@ -73,8 +74,18 @@ fn try_out(arguments: &Arguments) -> Result<()> {
                 &arguments.dir.join(format!("{short}-connect")),
             )?;
             println!("{broker}, Connect\n{report}");
-            rows.push(row("Connect, file to topic", broker, &report.topic));
-            rows.push(row("Connect, file to file", broker, &report.sink));
+            rows.push(row(
+                "Connect, file to topic",
+                broker,
+                &report.topic,
+                &report.outages,
+            ));
+            rows.push(row(
+                "Connect, file to file",
+                broker,
+                &report.sink,
+                &report.outages,
+            ));
         }
         if wanted(&arguments.program, "mirror") {
             let report = mirror::run(
@@ -83,7 +94,12 @@ fn try_out(arguments: &Arguments) -> Result<()> {
                 &arguments.dir.join(format!("{short}-mirror")),
             )?;
             println!("{broker}, MirrorMaker 2\n{report}");
-            rows.push(row("MirrorMaker 2, Kafka to it", broker, &report.records));
+            rows.push(row(
+                "MirrorMaker 2, Kafka to it",
+                broker,
+                &report.records,
+                &report.outages,
+            ));
             if !report.group_is_there() {
                 return failed("the group's offsets did not come to the ends of all partitions");
             }
@@ -106,13 +122,15 @@ struct Row {
     program: &'static str,
     broker: &'static str,
     verdict: Verdict,
+    longest: Duration,
 }
 
-fn row(program: &'static str, broker: &'static str, verdict: &Verdict) -> Row {
+fn row(program: &'static str, broker: &'static str, verdict: &Verdict, outages: &[Duration]) -> Row {
     Row {
         program,
         broker,
         verdict: *verdict,
+        longest: outages.iter().max().copied().unwrap_or_default(),
     }
 }
 
@@ -122,13 +140,14 @@ fn markdown(rows: &[Row], kills: u32) -> String {
         "# Kafka Connect and MirrorMaker 2 (4.3.1), the broker killed with -9 and restarted {kills} times\n\n\
          `cargo run -p bench --bin ecosystem -- --dir DIR --kills {kills} --table bench/results/ecosystem.md`: 2,000 lines of \
          100 bytes a second. Repeated are copies beyond the first: both programs promise at least once.\n\n\
-         | program | broker | written | found | lost | out of order | repeated |\n\
-         | --- | --- | ---: | ---: | ---: | ---: | ---: |\n"
+         | program | broker | written | found | lost | out of order | repeated | longest from kill to next, s |\n\
+         | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n"
     );
     for Row {
         program,
         broker,
         verdict,
+        longest,
     } in rows
     {
         let Verdict {
@@ -141,7 +160,8 @@ fn markdown(rows: &[Row], kills: u32) -> String {
         } = verdict;
         let _ = writeln!(
             text,
-            "| {program} | {broker} | {written} | {found} | {lost} | {disordered} | {repeated} |"
+            "| {program} | {broker} | {written} | {found} | {lost} | {disordered} | {repeated} | {:.1} |",
+            longest.as_secs_f64()
         );
     }
     text
