@@ -31,7 +31,8 @@ Examples:
   PENSTOCK_LOG_DIRS=/var/lib/penstock penstock the same key from the environment
   penstock config --config server.properties   every effective value and where it comes from
   penstock check                               what this host allows, and what to change
-  penstock topic list, penstock group list     topics and consumer groups of a running broker; each has --help
+  penstock topic list                          topics of a running broker; `topic --help` has more
+  penstock group describe readers              a group's offsets, lag and members; `group --help`
 
 Settings have Kafka's names and units; our own begin with `penstock.`. Where a key is set in several places, the strongest wins:
   built-in default < file < PENSTOCK_… environment < --override < dynamic configs (kafka-configs)

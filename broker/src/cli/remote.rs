@@ -15,11 +15,13 @@ use crate::exit::{Failure, Status};
 /// Exit codes of both commands, below their `--help`.
 pub(super) const EXIT_CODES: &str = "\
 Exit codes (sysexits):
-  0   done                                       75  may succeed later: the group has members, or --timeout is over
-  64  wrong command line                         76  what answers is no Kafka broker
-  65  no such topic, partition or group, or      77  the cluster does not allow it
-      the broker refuses what was asked
-  69  no broker can be reached";
+  0   done
+  64  wrong command line
+  65  no such topic, partition or group, or the broker refuses what was asked
+  69  no broker can be reached
+  75  may succeed later: the group has members, or --timeout is over
+  76  what answers is no Kafka broker
+  77  the cluster does not allow it";
 
 /// Which cluster, how long, how it is said.
 #[derive(Clone, Debug, Args)]

@@ -274,28 +274,3 @@ fn complete<T: Ord>(
 
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod address_tests {
-    use super::Address;
-
-    #[test]
-    fn addresses_as_kafka_tools_take_them() {
-        let of = |text: &str| Address::parse(text).map(|a| a.to_string());
-        assert_eq!(of("broker:9093").as_deref(), Some("broker:9093"));
-        assert_eq!(of("broker").as_deref(), Some("broker:9092"));
-        assert_eq!(of("[::1]:9092").as_deref(), Some("[::1]:9092"));
-        assert_eq!(of("[::1]").as_deref(), Some("[::1]:9092"));
-        for wrong in [
-            "",
-            ":9092",
-            "broker:",
-            "broker:0",
-            "broker:70000",
-            "::1",
-            "[::1",
-            "[]:1",
-        ] {
-            assert_eq!(of(wrong), None, "{wrong}");
-        }
-    }
-}

@@ -14,7 +14,7 @@ const EXAMPLES: &str = "\
 Examples:
   penstock topic list
   penstock topic create orders --partitions 6 --config retention.ms=86400000
-  penstock topic describe orders                 leaders, in-sync replicas, offsets, bytes, configs that are set
+  penstock topic describe orders       leaders, in-sync replicas, offsets, bytes, configs
   penstock topic alter orders --partitions 12 --config cleanup.policy=compact --unset retention.ms
   penstock topic delete orders --yes
   penstock topic describe --json orders | jq '.[0].partitions[].latest_offset'
