@@ -63,6 +63,22 @@ impl Wire {
         Ok(self.correlation_id)
     }
 
+    /// A request as the frame that [`Self::send_bytes`] takes, for sending it often.
+    ///
+    /// # Errors
+    /// It cannot be encoded in this version.
+    pub fn frame_of<R: Request>(version: i16, request: &R) -> Result<Vec<u8>> {
+        encode(version, 0, request)
+    }
+
+    /// Gives up sending after this time.
+    ///
+    /// # Errors
+    /// The time is zero.
+    pub fn write_limit(&mut self, limit: Duration) -> Result<()> {
+        self.stream.set_write_timeout(Some(limit)).doing("a time limit")
+    }
+
     /// Sends bytes as they are.
     ///
     /// # Errors
