@@ -220,12 +220,8 @@ pub fn start<E: Env, L: LogsIo>(
                 NodeMessage::Command(command, reply) => commands.command(command, reply),
                 NodeMessage::Session(step) => fetch_sessions::serve(&stopping, step),
                 NodeMessage::Snapshot(reply) => {
-                    reply.send(observe::shard::snapshot(
-                        &scraped,
-                        &scraped_owner,
-                        &scraped_logs,
-                        &scraped_groups,
-                    ));
+                    let (owner, logs) = (&scraped_owner, &scraped_logs);
+                    reply.send(observe::shard::snapshot(&scraped, owner, logs, &scraped_groups));
                 }
                 NodeMessage::Groups(from, reply) => reply.send(scraped_groups.page(from.as_ref())),
                 NodeMessage::Vitals(reply) => reply.send(observe::shard::vitals(&scraped, &scraped_logs)),

@@ -97,6 +97,15 @@ fn join_alone(client: &mut Client, group: &str) {
     assert_eq!(answer.error_code, ErrorCode::NONE);
 }
 
+/// Waits until every partition of the groups' topic serves.
+fn all_serve(broker: &Broker, partitions: u32) {
+    let began = Instant::now();
+    let active = "kafka_server_group_coordinator_metrics_num_partitions{state=\"active\"}";
+    while sample(&broker.get("/metrics").1, active) != Some(f64::from(partitions)) {
+        assert!(began.elapsed() < PATIENCE, "not all partitions are loaded");
+    }
+}
+
 fn delete_topic(client: &mut Client, topic: &str) {
     let request = DeleteTopicsRequest {
         topic_names: vec![Str::from(topic.to_owned())],
@@ -113,6 +122,53 @@ fn of(metric: &str, group: &str, topic: &str, partition: i32) -> String {
     )
 }
 
+/// What is told beside the lag of each partition.
+const TOLD: [(&str, i32); 22] = [
+    (
+        "kafka_consumergroup_lag_sum{consumergroup=\"g\",topic=\"orders\"}",
+        -3,
+    ),
+    (
+        "kafka_consumergroup_current_offset_sum{consumergroup=\"g\",topic=\"orders\"}",
+        11,
+    ),
+    ("kafka_consumergroup_members{consumergroup=\"g\"}", 0),
+    ("kafka_consumergroup_members{consumergroup=\"working\"}", 1),
+    (
+        "kafka_topic_partition_current_offset{topic=\"orders\",partition=\"0\"}",
+        5,
+    ),
+    (
+        "kafka_topic_partition_oldest_offset{topic=\"orders\",partition=\"0\"}",
+        0,
+    ),
+    ("kafka_topic_partitions{topic=\"orders\"}", 3),
+    ("kafka_brokers", 1),
+    ("kafka_coordinator_group_groupmetadatamanager_numgroups", 3),
+    ("kafka_coordinator_group_groupmetadatamanager_numgroupsstable", 1),
+    ("kafka_coordinator_group_groupmetadatamanager_numgroupsempty", 2),
+    (
+        "kafka_server_group_coordinator_metrics_group_count{protocol=\"classic\"}",
+        3,
+    ),
+    (
+        "kafka_server_group_coordinator_metrics_num_partitions{state=\"active\"}",
+        4,
+    ),
+    ("kafka_server_group_coordinator_metrics_offset_commit_count", 4),
+    (
+        "kafka_server_group_coordinator_metrics_group_completed_rebalance_count",
+        1,
+    ),
+    ("penstock_group_rebalances_total{reason=\"member_joined\"}", 1),
+    ("penstock_group_rebalances_total{reason=\"member_left\"}", 0),
+    ("penstock_group_rebalance_duration_seconds_count", 1),
+    ("penstock_group_load_duration_seconds_count", 4),
+    ("penstock_group_members", 1),
+    ("penstock_group_left_out_offsets", 0),
+    ("penstock_scrape_unread_group_shards", 0),
+];
+
 #[test]
 fn metrics_tell_the_lag_of_groups_as_their_tools_do() {
     let dir = tempfile::tempdir().unwrap();
@@ -126,6 +182,7 @@ fn metrics_tell_the_lag_of_groups_as_their_tools_do() {
     create_topic(&mut client, "orders", 3);
     create_topic(&mut client, "gone", 1);
     find_coordinator(&mut client, "g");
+    all_serve(&broker, 4);
     produce(&mut client, "orders", 0, 5).unwrap();
     produce(&mut client, "orders", 1, 3).unwrap();
     let end = log_end(&mut client, "orders");
@@ -152,52 +209,7 @@ fn metrics_tell_the_lag_of_groups_as_their_tools_do() {
     for (name, value) in expected {
         assert_eq!(sample(&text, &name), Some(value as f64), "{name}");
     }
-    let named = [
-        (
-            "kafka_consumergroup_lag_sum{consumergroup=\"g\",topic=\"orders\"}",
-            -3,
-        ),
-        (
-            "kafka_consumergroup_current_offset_sum{consumergroup=\"g\",topic=\"orders\"}",
-            11,
-        ),
-        ("kafka_consumergroup_members{consumergroup=\"g\"}", 0),
-        ("kafka_consumergroup_members{consumergroup=\"working\"}", 1),
-        (
-            "kafka_topic_partition_current_offset{topic=\"orders\",partition=\"0\"}",
-            5,
-        ),
-        (
-            "kafka_topic_partition_oldest_offset{topic=\"orders\",partition=\"0\"}",
-            0,
-        ),
-        ("kafka_topic_partitions{topic=\"orders\"}", 3),
-        ("kafka_brokers", 1),
-        ("kafka_coordinator_group_groupmetadatamanager_numgroups", 3),
-        ("kafka_coordinator_group_groupmetadatamanager_numgroupsstable", 1),
-        ("kafka_coordinator_group_groupmetadatamanager_numgroupsempty", 2),
-        (
-            "kafka_server_group_coordinator_metrics_group_count{protocol=\"classic\"}",
-            3,
-        ),
-        (
-            "kafka_server_group_coordinator_metrics_num_partitions{state=\"active\"}",
-            4,
-        ),
-        ("kafka_server_group_coordinator_metrics_offset_commit_count", 4),
-        (
-            "kafka_server_group_coordinator_metrics_group_completed_rebalance_count",
-            1,
-        ),
-        ("penstock_group_rebalances_total{reason=\"member_joined\"}", 1),
-        ("penstock_group_rebalances_total{reason=\"member_left\"}", 0),
-        ("penstock_group_rebalance_duration_seconds_count", 1),
-        ("penstock_group_load_duration_seconds_count", 4),
-        ("penstock_group_members", 1),
-        ("penstock_group_left_out_offsets", 0),
-        ("penstock_scrape_unread_group_shards", 0),
-    ];
-    for (name, value) in named {
+    for (name, value) in TOLD {
         assert_eq!(sample(&text, name), Some(f64::from(value)), "{name}");
     }
     let of_gone = "topic=\"gone\"";

@@ -19,9 +19,12 @@ fn commit(f: &mut Fixture, group: &str, topic: &str, partitions: i32) {
     f.finish_writes();
 }
 
+/// A group and its offsets: topic, partition, offset.
+type Told = (Str, Vec<(Str, i32, i64)>);
+
 /// All pages of so many entries, put together again.
-fn read(f: &Fixture, entries_max: usize) -> Vec<(Str, Vec<(Str, i32, i64)>)> {
-    let mut all: Vec<(Str, Vec<(Str, i32, i64)>)> = Vec::new();
+fn read(f: &Fixture, entries_max: usize) -> Vec<Told> {
+    let mut all: Vec<Told> = Vec::new();
     let mut from = None;
     loop {
         let (mut entries, mut page) = (0, Vec::new());
