@@ -8,6 +8,9 @@ from kafka.structs import OffsetAndMetadata
 
 import member
 
+# Shorter polls on a busy host can leave it joining for ever, on Kafka too.
+POLL_MS = 500
+
 
 class KafkaPython(member.Member, ConsumerRebalanceListener):
     def __init__(self, options):
@@ -34,7 +37,7 @@ class KafkaPython(member.Member, ConsumerRebalanceListener):
         self.on_partitions_revoked(lost)
 
     def poll(self, seconds):
-        for partition, messages in self.consumer.poll(timeout_ms=int(seconds * 1000)).items():
+        for partition, messages in self.consumer.poll(timeout_ms=POLL_MS).items():
             for m in messages:
                 member.record(m.partition, m.offset, m.value)
                 self.read[partition] = m.offset + 1

@@ -314,13 +314,36 @@ fn cooperative(stage: &mut Stage<'_>) -> Result<Note> {
     Ok(repeated(stage))
 }
 
+/// Waits until nobody has got or given up a partition for a while: a leader may ask for another rebalance of its own accord.
+fn settle(stage: &Stage<'_>) -> Result<()> {
+    const STILL: Duration = Duration::from_millis(1500);
+    let started = Instant::now();
+    let moves = || {
+        stage
+            .history
+            .look(|told| told.members.iter().map(|one| one.moves.len()).sum::<usize>())
+    };
+    let mut before = moves();
+    loop {
+        sleep(STILL);
+        let now = moves();
+        if now == before {
+            return Ok(());
+        }
+        if started.elapsed() > STEP_LIMIT {
+            return failed(format!("the members still rebalance after {STEP_LIMIT:?}"));
+        }
+        before = now;
+    }
+}
+
 fn static_restart(stage: &mut Stage<'_>) -> Result<Note> {
     let named = |instance| MemberOptions {
         instance: Some(instance),
         ..auto()
     };
     let [first, second] = shared(stage, [&named("a"), &named("b")])?;
-    sleep(QUIET);
+    settle(stage)?;
     let (before, other) = (stage.told(first), stage.told(second));
     if !before.tells_owners {
         return absent(stage, first, SILENT);
