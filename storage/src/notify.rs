@@ -1,6 +1,7 @@
 //! Waiting inside one thread, without a runtime: a condition somebody else makes true, and several futures at once.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -8,10 +9,13 @@ use std::task::{Context, Poll, Waker};
 /// Wakes whoever waits for a condition. The condition itself lives elsewhere, in a `Cell` or `RefCell` of the owner. For the
 /// tasks of one thread: not `Send`.
 ///
-/// Memory: 40 bytes, and a waker for each who waits.
+/// Memory: 56 bytes, and a waker for each who waits. Whoever waits no longer, because the condition holds or because the future
+/// was dropped, leaves nothing behind: a condition may never come true while it is waited for with every request.
 #[derive(Debug, Default)]
 pub struct Notify {
-    waiters: RefCell<Vec<Waker>>,
+    /// In order of arrival, which is the order they are woken in.
+    waiters: RefCell<BTreeMap<u64, Waker>>,
+    tickets: Cell<u64>,
     count: Cell<u64>,
 }
 
@@ -27,7 +31,7 @@ impl Notify {
         self.count.set(self.count.get() + 1);
         // Outside of the borrow: a waker may run foreign code.
         let waiters = std::mem::take(&mut *self.waiters.borrow_mut());
-        for waiter in waiters {
+        for waiter in waiters.into_values() {
             waiter.wake();
         }
     }
@@ -40,17 +44,55 @@ impl Notify {
 
     /// Ends with the first `Some` of `condition`, which is looked at now and after each [`Self::notify`]. It must not hold
     /// borrows of the state it looks at beyond the call.
-    pub fn until<T>(&self, mut condition: impl FnMut() -> Option<T>) -> impl Future<Output = T> {
-        poll_fn(move |context| {
-            if let Some(value) = condition() {
-                return Poll::Ready(value);
+    pub fn until<T>(&self, condition: impl FnMut() -> Option<T>) -> impl Future<Output = T> {
+        Until {
+            notify: self,
+            condition,
+            ticket: None,
+        }
+    }
+}
+
+/// One who waits.
+struct Until<'a, C> {
+    notify: &'a Notify,
+    condition: C,
+    /// Where its waker lies, if it has not been woken since.
+    ticket: Option<u64>,
+}
+
+// The condition is called, never pinned.
+impl<C> Unpin for Until<'_, C> {}
+
+impl<T, C: FnMut() -> Option<T>> Future for Until<'_, C> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        if let Some(value) = (self.condition)() {
+            return Poll::Ready(value);
+        }
+        let notify = self.notify;
+        let mut waiters = notify.waiters.borrow_mut();
+        match self.ticket.and_then(|ticket| waiters.get_mut(&ticket)) {
+            Some(waker) => waker.clone_from(context.waker()),
+            None => {
+                let ticket = notify.tickets.get();
+                notify.tickets.set(ticket + 1);
+                self.ticket = Some(ticket);
+                waiters.insert(ticket, context.waker().clone());
             }
-            let mut waiters = self.waiters.borrow_mut();
-            if !waiters.iter().any(|waiter| waiter.will_wake(context.waker())) {
-                waiters.push(context.waker().clone());
-            }
-            Poll::Pending
-        })
+        }
+        Poll::Pending
+    }
+}
+
+impl<C> Drop for Until<'_, C> {
+    fn drop(&mut self) {
+        // Outside of the borrow: dropping a waker may drop the task it belongs to.
+        let waker = self
+            .ticket
+            .and_then(|ticket| self.notify.waiters.borrow_mut().remove(&ticket));
+        drop(waker);
     }
 }
 
@@ -106,5 +148,27 @@ mod tests {
         value.set(2);
         notify.notify();
         assert_eq!(wait.as_mut().poll(&mut cx), Poll::Ready("two"));
+    }
+
+    #[test]
+    fn whoever_waits_no_longer_leaves_nothing_behind() {
+        let notify = Notify::new();
+        let mut cx = Context::from_waker(Waker::noop());
+        for _ in 0..100 {
+            let mut never = pin!(notify.until(|| None::<()>));
+            assert!(never.as_mut().poll(&mut cx).is_pending());
+            assert!(never.as_mut().poll(&mut cx).is_pending());
+            assert_eq!(
+                notify.waiters.borrow().len(),
+                1,
+                "one waker however often it is polled"
+            );
+        }
+        assert!(notify.waiters.borrow().is_empty(), "dropped");
+        let is_true = Cell::new(false);
+        let mut wait = pin!(notify.until(|| is_true.get().then_some(())));
+        assert!(wait.as_mut().poll(&mut cx).is_pending());
+        is_true.set(true);
+        assert!(wait.as_mut().poll(&mut cx).is_ready());
     }
 }

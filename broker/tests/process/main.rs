@@ -8,6 +8,7 @@ mod cli;
 mod descriptors;
 mod errors;
 mod groups;
+mod leaks;
 mod lifecycle;
 mod remote;
 mod sessions;

@@ -204,6 +204,14 @@ impl Broker {
         }
     }
 
+    /// Resident memory, in bytes.
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let mut words = status.split_whitespace().skip_while(|word| *word != "VmRSS:");
+        let kib: u64 = words.nth(1).unwrap().parse().unwrap();
+        kib * 1024
+    }
+
     /// Status line and body of a GET on the admin address.
     pub(crate) fn get(&self, path: &str) -> (String, String) {
         get(self.admin, path).unwrap()
