@@ -297,3 +297,44 @@ fn logs_without_a_checkpoint_are_taken_only_from_a_broker_that_was_stopped_in_or
     });
     assert_eq!(machine.try_start().expect("a start"), [3, 3]);
 }
+
+/// Clean stops after batches with these timestamps behind [`NOW_MS`], one list for each log.
+fn closed_with_timestamps(timestamps: [&[i64]; LOGS as usize]) -> Machine {
+    let machine = Machine::new(9);
+    let handle = machine.executor.handle();
+    machine.executor.block_on(async {
+        let store = start(&handle, &machine.disk).await.expect("a start");
+        for (number, timestamps) in (0..).zip(timestamps) {
+            let log = open(&store, number).await.expect("a log");
+            for timestamp in timestamps {
+                append(&store, log, batch(1, 3000, NOW_MS + timestamp, PLAIN, 1), NOW_MS);
+            }
+            let all = Offset(i64::try_from(timestamps.len()).expect("few"));
+            store.durable_to(log, all).await.expect("durable");
+        }
+        store.close().await.expect("a clean stop");
+    });
+    machine.again(End::Clean)
+}
+
+#[test]
+fn a_time_index_of_another_log_is_made_anew() {
+    let rising: &[i64] = &[1, 2, 3, 4, 5, 6, 7, 8];
+    for other in [
+        &[9, 1, 1, 1, 1, 1, 1, 1][..],
+        &[0, 1, 1, 1, 1, 1, 1, 1],
+        &[0, 0, 0, 0, 0, 0, 0, 7],
+    ] {
+        let machine = closed_with_timestamps([rising, other]);
+        let index = |number| dir().join(format!("t{number}-0/00000000000000000000.timeindex"));
+        machine.change(async |disk| {
+            let aside = dir().join("t0-0/aside");
+            disk.rename(&index(0), &aside).await.expect("there");
+            disk.rename(&index(1), &index(0)).await.expect("there");
+            disk.rename(&aside, &index(1)).await.expect("there");
+        });
+        // Opens, appends and closes both.
+        let machine = machine.run(1, 3000, End::Clean);
+        assert_eq!(machine.try_start().expect("a start"), [9, 9]);
+    }
+}

@@ -17,7 +17,7 @@ use crate::log::{LogState, segment_path};
 use crate::segment::indexes::SegmentIndexes;
 use crate::segment::offset_index::{OFFSET_ENTRY_BYTES, OffsetIndex};
 use crate::segment::state::Segment;
-use crate::segment::time_index::{TIME_ENTRY_BYTES, TimeIndex};
+use crate::segment::time_index::{TIME_ENTRY_BYTES, TimeIndex, TimestampOffset};
 use crate::segment::txn_index::{TXN_ENTRY_BYTES, TxnIndex};
 use crate::types::Offset;
 
@@ -128,6 +128,13 @@ pub(super) async fn load_indexes<D: Disk>(
     Ok(Some(SegmentIndexes::from_parts(offset, time, txn, largest)))
 }
 
+/// Whether a time index may go on with `largest`, the largest timestamp of what it covers: its last entry is that one, or an
+/// earlier one at an earlier offset. In a file that was put in another's place it need not be.
+fn is_of_same_log(time: &TimeIndex, largest: TimestampOffset) -> bool {
+    let last = time.last();
+    time.is_empty() || last == largest || (last.timestamp < largest.timestamp && last.offset < largest.offset)
+}
+
 /// The part of an active segment's indexes that lies before `place`; `None` when the files do not have it.
 pub(super) async fn load_indexes_before<D: Disk>(
     disk: &D,
@@ -172,7 +179,7 @@ pub(super) async fn load_indexes_before<D: Disk>(
     let before = |offset: Option<Offset>| offset.is_none_or(|offset| offset.0 < place.offset);
     let is_sane = before(offset.last().map(|last| last.offset))
         && offset.last().is_none_or(|last| last.position < place.position)
-        && time.last().timestamp <= place.largest.0;
+        && is_of_same_log(&time, place.largest());
     Ok(is_sane.then(|| SegmentIndexes::from_parts(offset, time, txn, place.largest())))
 }
 
