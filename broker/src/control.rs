@@ -7,13 +7,13 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use protocol::Str;
 use protocol::messages::broker_heartbeat::BrokerHeartbeatRequest;
 use protocol::messages::broker_registration::{
     BrokerRegistrationRequest, BrokerRegistrationRequestFeature as Feature,
     BrokerRegistrationRequestListener as Listener,
 };
 use protocol::messages::create_topics::{CreatableTopic, CreateTopicsRequest};
+use protocol::{ErrorCode, Str};
 use shard::controller::{ControllerCommand, ControllerResponse, random_uuid};
 use shard::env::Env;
 use shard::ids::ShardId;
@@ -39,6 +39,9 @@ const PLAINTEXT: i16 = 0;
 /// How long the creation of a topic that a client named may take, milliseconds; only a figure in the request.
 const CREATE_TIMEOUT_MS: i32 = 30_000;
 
+/// Reasons that are logged of topics that could not be created. Those of a broker's configuration are few.
+const REFUSALS_MAX: usize = 16;
+
 /// Bytes of metadata log after which a snapshot is taken, unless configured (Kafka's default).
 const SNAPSHOT_LOG_BYTES: i64 = 20 << 20;
 
@@ -48,14 +51,21 @@ pub struct Control {
     queue: CommandQueue,
     /// Topics that are being created because clients named them.
     automatic: Rc<RefCell<BTreeSet<String>>>,
+    /// Why topics that the broker creates of its own accord could not be, each reason as it was logged once.
+    refusals: Rc<RefCell<BTreeSet<String>>>,
     joined: Rc<(Cell<bool>, Notify)>,
 }
 
 impl Control {
     /// A command of some shard of this node.
     pub fn command(&self, command: ControllerCommand, reply: CommandReply) {
+        let is_own = matches!(command, ControllerCommand::CreateInternalTopic { .. });
+        let refusals = self.refusals.clone();
         let answer = move |outcome| {
             if let Ok(response) = outcome {
+                if is_own {
+                    log_refusal(&refusals, &response);
+                }
                 // Nobody waits when the client has left.
                 let _ = reply.send(response);
             }
@@ -80,15 +90,18 @@ impl Control {
                 timeout_ms: CREATE_TIMEOUT_MS,
                 ..Default::default()
             };
-            let automatic = self.automatic.clone();
+            let (automatic, refusals) = (self.automatic.clone(), self.refusals.clone());
             let command = ControllerCommand::CreateTopics {
                 request,
                 undescribable: Vec::new(),
             };
             self.queue.push(
                 command,
-                Box::new(move |_| {
+                Box::new(move |outcome| {
                     automatic.borrow_mut().remove(&name);
+                    if let Ok(response) = outcome {
+                        log_refusal(&refusals, &response);
+                    }
                 }),
             );
         }
@@ -102,6 +115,28 @@ impl Control {
     /// The controller ends when what waits is answered.
     pub fn stop(&self) {
         self.queue.stop();
+    }
+}
+
+/// Says why a topic that nobody asked for by CreateTopics could not be created: its clients are told only that it is not there.
+/// Each reason once, for clients ask again and again.
+fn log_refusal(refusals: &RefCell<BTreeSet<String>>, response: &ControllerResponse) {
+    let ControllerResponse::CreateTopics(created) = response else {
+        return;
+    };
+    let is_refused = |code| ![ErrorCode::NONE, ErrorCode::TOPIC_ALREADY_EXISTS].contains(&code);
+    for topic in created.topics.iter().filter(|topic| is_refused(topic.error_code)) {
+        let why = topic.error_message.as_deref().unwrap_or_default();
+        let reason = format!("{:?}: {why}", topic.error_code);
+        let mut refusals = refusals.borrow_mut();
+        if refusals.len() < REFUSALS_MAX && refusals.insert(reason.clone()) {
+            let topic = topic.name.as_str();
+            tracing::warn!(
+                topic,
+                reason,
+                "a topic that clients need cannot be created; later refusals for the same reason are not logged"
+            );
+        }
     }
 }
 
@@ -172,7 +207,7 @@ async fn join<E: Env, Q: QuorumLog>(
     let Ok(ControllerResponse::RegisterBroker(registered)) = registered else {
         return Ok(());
     };
-    if registered.error_code != protocol::ErrorCode::NONE {
+    if registered.error_code != ErrorCode::NONE {
         tracing::error!(code = ?registered.error_code, "this broker could not register itself");
         return Ok(());
     }

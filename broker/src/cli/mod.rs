@@ -204,8 +204,7 @@ impl CommandLine {
         let file = options
             .config
             .or_else(|| std::env::var_os("PENSTOCK_CONFIG").map(PathBuf::from));
-        let environment = std::env::vars_os()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+        let environment = environment(std::env::vars_os())?.into_iter();
         let written =
             AsWritten::read(file.as_deref(), environment, &options.overrides, is_known).map_err(wrong)?;
         let directory = std::env::current_dir().map_err(|e| {
@@ -221,6 +220,27 @@ impl CommandLine {
         let resolved = resolve(&written, around).map_err(wrong)?;
         Ok((written, resolved))
     }
+}
+
+/// The environment as text. Variables of other programs may be anything; of ours none is passed over.
+fn environment(
+    variables: impl Iterator<Item = (OsString, OsString)>,
+) -> Result<Vec<(String, String)>, Failure> {
+    let mut texts = Vec::new();
+    for (name, value) in variables {
+        let is_ours = name.as_encoded_bytes().starts_with(b"PENSTOCK_");
+        match (name.into_string(), value.into_string()) {
+            (Ok(name), Ok(value)) => texts.push((name, value)),
+            (name, _) if is_ours => {
+                let name = name.unwrap_or_else(|name| name.to_string_lossy().into_owned());
+                let sentence =
+                    format!("the environment variable {name} is not UTF-8; set it to text, or unset it");
+                return Err(Failure::new(Status::Config, sentence));
+            }
+            _ => {}
+        }
+    }
+    Ok(texts)
 }
 
 /// Does what ends by itself: `config`, `check`, `topic`, `group`.
@@ -270,6 +290,21 @@ mod tests {
 
     fn read(arguments: &[&str]) -> CommandLine {
         CommandLine::try_parse_from(arguments).expect("a right command line")
+    }
+
+    #[test]
+    fn variables_of_ours_that_are_not_text_are_refused() {
+        use std::os::unix::ffi::OsStringExt;
+        let bytes = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
+        let read = |name, value| environment(std::iter::once((bytes(name), bytes(value))));
+        assert_eq!(read(b"EDITOR", b"\xff").expect("not ours"), []);
+        let pair = ("PENSTOCK_NODE_ID".to_owned(), "1".to_owned());
+        assert_eq!(read(b"PENSTOCK_NODE_ID", b"1").expect("text"), [pair]);
+        for (name, value) in [(&b"PENSTOCK_NODE_ID"[..], &b"\xff"[..]), (b"PENSTOCK_\xff", b"1")] {
+            let refused = read(name, value).expect_err("not text");
+            assert_eq!(refused.status, Status::Config);
+            assert!(refused.sentence.contains("PENSTOCK_"), "{}", refused.sentence);
+        }
     }
 
     #[test]

@@ -95,6 +95,7 @@ pub fn resolve(written: &AsWritten, around: Surroundings<'_>) -> Result<Resolved
     check_roles(written, &fixed)?;
     check_quorum(written, &fixed)?;
     check_security(written)?;
+    check_session_timeouts(written, &fixed)?;
 
     let opened = listeners::resolve(written, &fixed, around.host_name)?;
     remarks.closed_listeners = opened.closed;
@@ -175,6 +176,20 @@ fn check_one(key: &str, value: &str, origin: &Origin, remarks: &mut Remarks) -> 
         }
     }
     Ok(())
+}
+
+/// No member could join where the bounds of its session timeout leave none.
+fn check_session_timeouts(written: &AsWritten, fixed: &Overrides) -> Result<(), ConfigError> {
+    const LEAST: &str = "group.min.session.timeout.ms";
+    const MOST: &str = "group.max.session.timeout.ms";
+    let layers = BrokerLayers::of_file(fixed);
+    let (least, most) = (layers.integer(LEAST, 0), layers.integer(MOST, i64::MAX));
+    if least <= most {
+        return Ok(());
+    }
+    let key = if written.get(MOST).is_some() { MOST } else { LEAST };
+    let what = format!("{MOST} ({most}) must be at least {LEAST} ({least})");
+    Err(wrong(written, key, &what))
 }
 
 /// `broker.id` is the old name of `node.id`.

@@ -66,9 +66,12 @@ async fn live(env: RuntimeEnv, input: ShardInput) -> Result<(), Failure> {
         last_call,
         report,
     } = input;
-    let disk = DirectDisk::open(dir.clone())
-        .await
-        .map_err(|e| Failure::new(Status::Config, format!("{e}")))?;
+    let disk = DirectDisk::open(dir.clone()).await.map_err(|e| {
+        // What is full may be emptied; anything else of a directory is for whoever configured it.
+        let is_full = e.source.kind() == std::io::ErrorKind::StorageFull;
+        let status = if is_full { Status::Io } else { Status::Config };
+        Failure::new(status, e.to_string())
+    })?;
     let options = StoreOptions {
         cache_bytes: memory.cache_bytes,
         staged_bytes_max: memory.write_bytes,

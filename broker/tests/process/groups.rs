@@ -263,3 +263,32 @@ fn samples_of_groups_are_bounded_and_what_is_left_out_is_summed_up() {
         assert_eq!(sample(&text, name), Some(value), "{name}");
     }
 }
+
+#[test]
+fn why_groups_can_have_no_coordinator_is_logged_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = Broker::start(
+        dir.path(),
+        &[
+            "offsets.topic.replication.factor=3",
+            "default.replication.factor=3",
+        ],
+    );
+    let mut client = Client::connect(broker.address);
+    for _ in 0..20 {
+        let request = FindCoordinatorRequest {
+            key: Str::from("g"),
+            ..Default::default()
+        };
+        let answer: FindCoordinatorResponse = client.call(&request, 2).unwrap();
+        assert_eq!(answer.error_code, ErrorCode::COORDINATOR_NOT_AVAILABLE);
+    }
+    let log = std::fs::read_to_string(dir.path().join("stderr")).unwrap();
+    let lines: Vec<_> = log
+        .lines()
+        .filter(|line| line.contains("cannot be created"))
+        .collect();
+    assert_eq!(lines.len(), 1, "{log}");
+    assert!(lines[0].contains("__consumer_offsets"), "{log}");
+    assert!(lines[0].contains("INVALID_REPLICATION_FACTOR"), "{log}");
+}

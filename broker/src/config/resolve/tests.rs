@@ -229,6 +229,10 @@ fn wrong_listeners_are_refused_with_what_to_write() {
         ),
         ("inter.broker.listener.name=INSIDE", "none of the listeners"),
         ("penstock.admin.listener=nowhere", "host:port"),
+        (
+            "group.min.session.timeout.ms=60000\ngroup.max.session.timeout.ms=1000",
+            "must be at least group.min.session.timeout.ms (60000)",
+        ),
     ] {
         let sentence = refused(text);
         assert!(
