@@ -1,29 +1,27 @@
 //! The families of consumer groups: lag and committed offsets under the names of kafka_exporter, which dashboards know, and the
 //! coordinators' counts under Kafka's and our own. Groups are read page by page from each shard before the ends of the logs are,
-//! so that a consumer at the end never seems ahead of it; both are joined here, on the admin thread.
+//! so that a consumer at the end never seems ahead of it; both are joined here, on the admin thread, with pauses for probes.
 //!
 //! Costs of a scrape: a shard 100 ns for each group and committed offset, at most 4096 of them at a time; here 60 bytes while it
 //! lasts and two samples of about 100 bytes for each committed offset that has samples of its own (OPERATIONS.md).
+
+mod pages;
 
 use std::collections::{BTreeMap, HashMap};
 
 use protocol::Str;
 use shard::coordinator::driver::{CoordinatorStats, GroupPage};
 use shard::coordinator::group::{GroupImage, GroupState, RebalanceReason};
-use shard::ids::ShardId;
 use shard::image::MetadataImage;
-use shard::router::ShardMessage;
 use storage::types::LogId;
-use tokio::time::{Duration, Instant, timeout_at};
 
 use super::Running;
-use super::exposition::{Exposition, Kind, Labels, Number};
+use super::exposition::{Exposition, Family, Kind, Labels, Number};
 use super::families::histogram_seconds;
-use crate::node::NodeMessage;
 use crate::observe::shard::ShardSnapshot;
 
-/// How long all pages of a scrape may take; what has not been read by then is missing, and its shards are counted.
-const PAGES_TIME_MAX: Duration = Duration::from_secs(3);
+/// Samples and the like that are written at a time, about a millisecond's; then the admin runtime serves others.
+const TURNS_MAX: usize = 4096;
 
 /// What a scrape has heard of groups.
 #[derive(Debug, Default)]
@@ -64,34 +62,19 @@ struct LeftOut {
     offsets: BTreeMap<Str, BTreeMap<i32, (u64, i64)>>,
 }
 
-/// Reads the groups of all shards, one shard after the other.
+/// Reads the groups of all shards.
 pub(super) async fn read(running: &Running, series_max: usize) -> Ledger {
     let mut ledger = Ledger::new(series_max);
-    let deadline = Instant::now() + PAGES_TIME_MAX;
-    for shard in 0..running.port.shards() {
-        let mut from = None;
-        loop {
-            let asked = running.port.call(ShardId(shard), |reply| {
-                ShardMessage::Node(NodeMessage::Groups(from.take(), reply))
-            });
-            let page: Option<GroupPage> = match asked {
-                Ok(asked) => timeout_at(deadline, asked.answer())
-                    .await
-                    .ok()
-                    .and_then(Result::ok),
-                Err(_) => None,
-            };
-            let Some(page) = page else {
-                ledger.unread_shards += 1;
-                break;
-            };
-            page.groups.into_iter().for_each(|group| ledger.add(group));
-            from = page.next;
-            if from.is_none() {
-                break;
-            }
-        }
-    }
+    let take = |page: GroupPage| {
+        page.groups.into_iter().for_each(|group| ledger.add(group));
+    };
+    let unread = pages::read(
+        running.port.shards(),
+        pages::WAIT_MAX,
+        pages::asking(running),
+        take,
+    );
+    ledger.unread_shards = unread.await;
     ledger
 }
 
@@ -182,67 +165,80 @@ impl<'a> Ends<'a> {
 }
 
 /// Writes the families that need the ends of the logs.
-pub(super) fn write(text: &mut Exposition, ledger: &Ledger, image: &MetadataImage, shards: &[ShardSnapshot]) {
+pub(super) async fn write(
+    text: &mut Exposition,
+    ledger: &Ledger,
+    image: &MetadataImage,
+    shards: &[ShardSnapshot],
+) {
     let ends = Ends::new(image, shards);
-    members(text, ledger);
-    offsets(text, ledger, &ends);
-    sums(text, ledger, &ends);
-    left_out(text, ledger, &ends);
+    let mut pace = Pace::default();
+    members(text, ledger, &mut pace).await;
+    current_offsets(text, ledger, &ends, &mut pace).await;
+    lags(text, ledger, &ends, &mut pace).await;
+    sums(text, ledger, &ends, &mut pace).await;
+    left_out(text, ledger, &ends, &mut pace).await;
     states(text, ledger);
 }
 
-fn members(text: &mut Exposition, ledger: &Ledger) {
+/// Lets the admin runtime, which has one thread, answer probes between the parts of a long scrape.
+#[derive(Debug, Default)]
+struct Pace {
+    turns: usize,
+}
+
+impl Pace {
+    async fn spend(&mut self, turns: usize) {
+        self.turns += turns;
+        if self.turns >= TURNS_MAX {
+            self.turns = 0;
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+async fn members(text: &mut Exposition, ledger: &Ledger, pace: &mut Pace) {
     let help = "Members of a group.";
     let mut family = text.family("kafka_consumergroup_members", Kind::Gauge, help);
     for group in &ledger.groups {
         family.sample(&[("consumergroup", &group.id)], group.members);
+        pace.spend(1).await;
     }
 }
 
 /// As kafka_exporter has it: a topic that is gone has no samples; a partition without a commit of a topic that has some has
-/// −1 for its offset and its lag. A commit beyond the end is a negative lag, as kafka-consumer-groups shows it.
-fn offsets(text: &mut Exposition, ledger: &Ledger, ends: &Ends<'_>) {
+/// −1 for its offset and its lag.
+async fn current_offsets(text: &mut Exposition, ledger: &Ledger, ends: &Ends<'_>, pace: &mut Pace) {
     let help = "The next offset that a group reads; -1 for none, in a topic it reads.";
     let name = "kafka_consumergroup_current_offset";
-    each_partition(text, name, help, ledger, ends, |_, _, offset| {
-        Some(offset.unwrap_or(-1))
-    });
-    let help =
-        "Records between what a group has committed and the high watermark; -1 if it has committed nothing.";
-    let name = "kafka_consumergroup_lag";
-    each_partition(
-        text,
-        name,
-        help,
-        ledger,
-        ends,
-        |topic, partition, offset| match offset {
-            Some(offset) => Some(ends.end(topic, partition)?.saturating_sub(offset)),
-            None => Some(-1),
-        },
-    );
+    let family = text.family(name, Kind::Gauge, help);
+    let value = |_: &str, _, offset: Option<i64>| Some(offset.unwrap_or(-1));
+    each_partition(family, ledger, ends, pace, value).await;
 }
 
-fn each_partition(
-    text: &mut Exposition,
-    name: &str,
-    help: &str,
+/// A commit beyond the end is a negative lag, as kafka-consumer-groups shows it.
+async fn lags(text: &mut Exposition, ledger: &Ledger, ends: &Ends<'_>, pace: &mut Pace) {
+    let help =
+        "Records between what a group has committed and the high watermark; -1 if it has committed nothing.";
+    let family = text.family("kafka_consumergroup_lag", Kind::Gauge, help);
+    let value = |topic: &str, partition, offset: Option<i64>| match offset {
+        Some(offset) => Some(ends.end(topic, partition)?.saturating_sub(offset)),
+        None => Some(-1),
+    };
+    each_partition(family, ledger, ends, pace, value).await;
+}
+
+async fn each_partition(
+    mut family: Family<'_>,
     ledger: &Ledger,
     ends: &Ends<'_>,
+    pace: &mut Pace,
     value: impl Fn(&str, i32, Option<i64>) -> Option<i64>,
 ) {
-    let mut family = text.family(name, Kind::Gauge, help);
     let mut room = ledger.series_max.saturating_sub(ledger.kept);
-    each_topic(ledger, ends, |group, topic, partitions| {
-        let mut committed = topic.offsets.iter().copied().peekable();
-        for partition in 0..partitions {
-            let offset = committed
-                .next_if(|(of, _)| *of == partition)
-                .map(|(_, offset)| offset);
-            if offset.is_none() {
-                let Some(less) = room.checked_sub(1) else { continue };
-                room = less;
-            }
+    for (group, topic, partitions) in topics(ledger, ends) {
+        pace.spend(1).await;
+        for (partition, offset) in shown(&topic.offsets, partitions, &mut room) {
             if let Some(value) = value(&topic.name, partition, offset) {
                 let labels: &Labels<'_> = &[
                     ("consumergroup", &group.id),
@@ -251,44 +247,73 @@ fn each_partition(
                 ];
                 family.sample(labels, value);
             }
-        }
-    });
-}
-
-fn each_topic(ledger: &Ledger, ends: &Ends<'_>, mut each: impl FnMut(&GroupLine, &TopicLine, i32)) {
-    for group in &ledger.groups {
-        for topic in &group.topics {
-            if let Some(partitions) = ends.partitions(&topic.name) {
-                each(group, topic, partitions);
-            }
+            pace.spend(1).await;
         }
     }
 }
 
-fn sums(text: &mut Exposition, ledger: &Ledger, ends: &Ends<'_>) {
+/// The partitions of a topic that have samples, in order: those committed, and while there is room those that are not. What
+/// it costs is bounded by the offsets that are kept and the room, not by the partitions there are.
+fn shown<'a>(
+    committed: &'a [(i32, i64)],
+    partitions: i32,
+    room: &'a mut usize,
+) -> impl Iterator<Item = (i32, Option<i64>)> + 'a {
+    let mut committed = committed
+        .iter()
+        .copied()
+        .filter(move |(partition, _)| (0..partitions).contains(partition))
+        .peekable();
+    let mut next = 0;
+    std::iter::from_fn(move || {
+        let upcoming = committed.peek().map(|(partition, _)| *partition);
+        if *room > 0 && next < partitions && upcoming != Some(next) {
+            *room -= 1;
+            next += 1;
+            return Some((next - 1, None));
+        }
+        let (partition, offset) = committed.next()?;
+        next = partition + 1;
+        Some((partition, Some(offset)))
+    })
+}
+
+/// The groups' topics that exist, with the number of their partitions.
+fn topics<'a>(
+    ledger: &'a Ledger,
+    ends: &'a Ends<'_>,
+) -> impl Iterator<Item = (&'a GroupLine, &'a TopicLine, i32)> {
+    let lines = ledger
+        .groups
+        .iter()
+        .flat_map(|group| group.topics.iter().map(move |topic| (group, topic)));
+    lines.filter_map(|(group, topic)| Some((group, topic, ends.partitions(&topic.name)?)))
+}
+
+async fn sums(text: &mut Exposition, ledger: &Ledger, ends: &Ends<'_>, pace: &mut Pace) {
     let name = "kafka_consumergroup_current_offset_sum";
     let help = "Sum over a topic's partitions of the offsets that a group has committed.";
     let mut family = text.family(name, Kind::Gauge, help);
-    each_topic(ledger, ends, |group, topic, _| {
-        let sum = topic
-            .offsets
-            .iter()
-            .fold(0i64, |sum, (_, o)| sum.saturating_add(*o));
+    for (group, topic, _) in topics(ledger, ends) {
+        let offsets = topic.offsets.iter().map(|(_, offset)| *offset);
+        let sum = offsets.fold(0i64, i64::saturating_add);
         family.sample(&[("consumergroup", &group.id), ("topic", &topic.name)], sum);
-    });
+        pace.spend(topic.offsets.len()).await;
+    }
     let help = "Sum over a topic's partitions of a group's lag, of those it has committed.";
     let mut family = text.family("kafka_consumergroup_lag_sum", Kind::Gauge, help);
-    each_topic(ledger, ends, |group, topic, _| {
+    for (group, topic, _) in topics(ledger, ends) {
         let lags = topic
             .offsets
             .iter()
             .filter_map(|(p, offset)| Some(ends.end(&topic.name, *p)?.saturating_sub(*offset)));
         let sum = lags.fold(0i64, i64::saturating_add);
         family.sample(&[("consumergroup", &group.id), ("topic", &topic.name)], sum);
-    });
+        pace.spend(topic.offsets.len()).await;
+    }
 }
 
-fn left_out(text: &mut Exposition, ledger: &Ledger, ends: &Ends<'_>) {
+async fn left_out(text: &mut Exposition, ledger: &Ledger, ends: &Ends<'_>, pace: &mut Pace) {
     let (mut lag, mut offsets) = (0i64, 0u64);
     for (topic, partitions) in &ledger.left_out.offsets {
         for (partition, (count, sum)) in partitions {
@@ -298,6 +323,7 @@ fn left_out(text: &mut Exposition, ledger: &Ledger, ends: &Ends<'_>) {
                 offsets += count;
             }
         }
+        pace.spend(partitions.len()).await;
     }
     let families: [(&str, &str, Number); 4] = [
         (

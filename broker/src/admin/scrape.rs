@@ -38,7 +38,7 @@ pub(super) async fn scrape(admin: &Admin) -> String {
     families::write(&mut text, settings.node_id, &shards, &requests);
     groups::counts(&mut text, &shards);
     if let (Some(ledger), Some(image)) = (&ledger, families::newest_image(&shards)) {
-        groups::write(&mut text, ledger, &image, &shards);
+        groups::write(&mut text, ledger, &image, &shards).await;
     }
     let help = "Shards that did not answer this scrape.";
     text.single("penstock_scrape_silent_shards", Kind::Gauge, help, silent);

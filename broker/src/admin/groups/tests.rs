@@ -67,3 +67,43 @@ fn above_the_maximum_topics_are_left_out_whole_and_summed_up() {
     assert_eq!(left, expected);
     assert_eq!(ledger.offsets, 8);
 }
+
+#[test]
+fn partitions_without_a_commit_are_shown_while_there_is_room() {
+    let of = |committed: &[(i32, i64)], partitions, room: usize| {
+        let mut left = room;
+        let shown: Vec<_> = shown(committed, partitions, &mut left).collect();
+        (shown, left)
+    };
+    let committed = [(1, 10), (3, 30), (7, 70)];
+    // Partition 7 is not there any more.
+    let all = vec![(0, None), (1, Some(10)), (2, None), (3, Some(30)), (4, None)];
+    assert_eq!(of(&committed, 5, 9), (all, 6));
+    let some = vec![(0, None), (1, Some(10)), (3, Some(30))];
+    assert_eq!(of(&committed, 5, 1), (some, 0));
+    // Without room the partitions there are cost nothing.
+    let none = vec![(1, Some(10)), (3, Some(30)), (7, Some(70))];
+    for _ in 0..10_000 {
+        assert_eq!(of(&committed, i32::MAX, 0), (none.clone(), 0));
+    }
+    assert_eq!(of(&[], 2, 1), (vec![(0, None)], 0));
+    assert_eq!(of(&[(0, 5)], 0, 3), (vec![], 3));
+}
+
+#[test]
+fn a_long_scrape_lets_others_have_their_turn() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let others = runtime.block_on(async {
+        let probe = tokio::spawn(async {});
+        let mut pace = Pace::default();
+        let mut answered_after = None;
+        for turn in 0..2 * TURNS_MAX {
+            pace.spend(1).await;
+            if probe.is_finished() {
+                answered_after.get_or_insert(turn);
+            }
+        }
+        answered_after
+    });
+    assert_eq!(others, Some(TURNS_MAX - 1));
+}
