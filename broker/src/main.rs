@@ -20,7 +20,7 @@ fn main() -> ExitCode {
     };
     let outcome = match command_line.action() {
         Action::Start => start(&command_line),
-        action => cli::print(&command_line, action),
+        action => cli::carry_out(&command_line, action),
     };
     // The log is written to its end, so that the reason of a failure is the last line.
     drop(log);

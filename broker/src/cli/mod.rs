@@ -248,18 +248,13 @@ fn environment(
 /// # Errors
 /// As [`CommandLine::configuration`]; `check` fails when the host cannot run a broker; `topic` and `group` when it cannot be
 /// done.
-pub fn print(command_line: &CommandLine, action: Action) -> Result<(), Failure> {
+pub fn carry_out(command_line: &CommandLine, action: Action) -> Result<(), Failure> {
+    if action == Action::Remote {
+        command_line.refuse_broker_options()?;
+    }
     match &command_line.command {
-        Some(Command::Topic(args)) => {
-            return command_line
-                .refuse_broker_options()
-                .and_then(|()| topic::run(args));
-        }
-        Some(Command::Group(args)) => {
-            return command_line
-                .refuse_broker_options()
-                .and_then(|()| group::run(args));
-        }
+        Some(Command::Topic(args)) => return topic::run(args),
+        Some(Command::Group(args)) => return group::run(args),
         _ => {}
     }
     let (written, resolved) = command_line.configuration()?;

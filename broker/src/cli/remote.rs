@@ -8,15 +8,14 @@ use clap::Args;
 use serde_json::Value;
 
 use super::say;
-use super::table::clean;
-use crate::client::{Address, Client, ClientError};
+use crate::client::{Address, Client, ClientError, clean};
 use crate::exit::{Failure, Status};
 
 /// Exit codes of both commands, below their `--help`.
 pub(super) const EXIT_CODES: &str = "\
 Exit codes (sysexits):
   0   done
-  64  wrong command line
+  64  wrong command line, or not `yes` to the question
   65  no such topic, partition or group, or the broker refuses what was asked
   69  no broker can be reached
   75  may succeed later: the group has members, or --timeout is over
@@ -83,6 +82,22 @@ pub(super) struct Report {
     pub(super) json: Value,
 }
 
+impl Report {
+    /// Several as one: an empty line between, an array for scripts.
+    pub(super) fn of_all<E>(parts: impl IntoIterator<Item = Result<Self, E>>) -> Result<Self, E> {
+        let (mut texts, mut json) = (Vec::new(), Vec::new());
+        for part in parts {
+            let part = part?;
+            texts.push(part.text);
+            json.push(part.json);
+        }
+        Ok(Self {
+            text: texts.join("\n"),
+            json: json.into(),
+        })
+    }
+}
+
 /// A line on standard error: progress, remarks.
 pub(super) fn note(sentence: &str) {
     // Standard error may be closed.
@@ -145,8 +160,26 @@ mod tests {
     }
 
     #[test]
+    fn several_reports_have_an_empty_line_between_and_are_an_array() {
+        let report = |n: i32| {
+            Ok(Report {
+                text: format!("{n}\n"),
+                json: n.into(),
+            })
+        };
+        let all = Report::of_all([report(1), report(2)]).and_then(|all| {
+            assert_eq!(
+                (all.text.as_str(), all.json),
+                ("1\n\n2\n", Value::from(vec![1, 2]))
+            );
+            Report::of_all([report(1), Err("gone")])
+        });
+        assert_eq!(all, Err("gone"));
+    }
+
+    #[test]
     fn several_failures_are_told_together_with_the_status_of_the_first() {
-        let error = |text: &str| Err(ClientError::new(Kind::Data, text));
+        let error = |text: &str| Err(ClientError::new(Kind::Impossible, text));
         let failure = all_done([Ok(()), error("one"), error("two")]).unwrap_err();
         assert_eq!(
             (failure.status, failure.sentence.as_str()),

@@ -1,5 +1,7 @@
 //! Aligned tables for people: columns as wide as their widest cell, numbers to the right, two spaces between.
 
+use crate::client::clean;
+
 /// How a column is aligned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Align {
@@ -62,23 +64,14 @@ impl Table {
     }
 }
 
-/// Text from outside without control characters.
-pub(super) fn clean(text: &str) -> String {
-    if text.chars().any(char::is_control) {
-        text.escape_debug().to_string()
-    } else {
-        text.to_owned()
-    }
-}
-
 /// A number that may not be known.
 pub(super) fn number(number: Option<i64>) -> String {
     number.map(|n| n.to_string()).unwrap_or_default()
 }
 
 /// Numbers of partitions or brokers in a row: `0,1,2`.
-pub(super) fn list(numbers: &[i32]) -> String {
-    let numbers: Vec<String> = numbers.iter().map(i32::to_string).collect();
+pub(super) fn list<'a>(numbers: impl IntoIterator<Item = &'a i32>) -> String {
+    let numbers: Vec<String> = numbers.into_iter().map(i32::to_string).collect();
     numbers.join(",")
 }
 

@@ -2,15 +2,17 @@
 //! deadline, and no length that a peer claims is believed before it is checked.
 
 use std::collections::BTreeMap;
-use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::ops::RangeInclusive;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use bytes::Bytes;
 use protocol::messages::api_versions::{ApiVersionsRequest, ApiVersionsResponse};
 use protocol::{ApiKey, DecodeLimits, ErrorCode, Request, Str};
 
+use super::error::MAY_STILL_HAPPEN;
 use super::frame;
 use super::patience::Patience;
 use super::{Address, ClientError, Kind};
@@ -32,7 +34,7 @@ const LIMITS: DecodeLimits = DecodeLimits {
     max_bytes: 1 << 30,
 };
 /// The version of ApiVersions that is asked first; a broker that does not know it answers in version 0 (KIP-511).
-const API_VERSIONS: i16 = 3;
+const API_VERSIONS_VERSION: i16 = 3;
 
 /// An open connection.
 #[derive(Debug)]
@@ -67,11 +69,10 @@ impl Connection {
             client_software_name: Str::from("penstock"),
             client_software_version: Str::from(env!("CARGO_PKG_VERSION")),
         };
-        let id = self.send(API_VERSIONS, &request, patience)?;
+        let id = self.send(API_VERSIONS_VERSION, &request, patience)?;
         let frame = self.receive(ApiKey::ApiVersions, patience)?;
-        let limits = LIMITS;
-        let answer = frame::decode::<ApiVersionsRequest>(frame.clone(), API_VERSIONS, id, limits)
-            .or_else(|_| frame::decode::<ApiVersionsRequest>(frame, 0, id, limits))
+        let answer = frame::decode::<ApiVersionsRequest>(frame.clone(), API_VERSIONS_VERSION, id, LIMITS)
+            .or_else(|_| frame::decode::<ApiVersionsRequest>(frame, 0, id, LIMITS))
             .map_err(|what| self.not_kafka(&what))?;
         match answer.error_code {
             ErrorCode::NONE => Ok(answer),
@@ -124,13 +125,16 @@ impl Connection {
     ) -> Result<i32, ClientError> {
         self.correlation_id = self.correlation_id.wrapping_add(1);
         let frame = frame::encode(version, self.correlation_id, CLIENT_ID, request)
-            .map_err(|e| ClientError::new(Kind::Data, format!("the request cannot be written: {e}")))?;
-        let left = patience.left().ok_or_else(|| self.late(R::KEY))?;
-        let sent = self
-            .stream
-            .set_write_timeout(Some(left))
-            .and_then(|()| self.stream.write_all(&frame));
-        sent.map_err(|e| self.broken(R::KEY, &e.to_string()))?;
+            .map_err(|e| ClientError::new(Kind::Impossible, format!("the request cannot be written: {e}")))?;
+        let mut rest = frame.as_slice();
+        while !rest.is_empty() {
+            let doing = format!("waiting for {} to take {}", self.at, R::KEY);
+            let count = self.moved(R::KEY, patience, &doing, |stream, time| {
+                stream.set_write_timeout(Some(time))?;
+                stream.write(rest)
+            })?;
+            rest = rest.get(count..).unwrap_or_default();
+        }
         Ok(self.correlation_id)
     }
 
@@ -150,7 +154,7 @@ impl Connection {
         let mut body = Vec::new();
         while body.len() < size {
             let from = body.len();
-            body.resize(size.min(from.max(ANSWER_BYTES_AHEAD) * 2), 0);
+            body.resize(grown(from, size), 0);
             let piece = body.get_mut(from..).expect("it has just grown");
             self.fill(piece, key, patience)?;
         }
@@ -159,23 +163,38 @@ impl Connection {
 
     /// Reads exactly so many bytes, within the deadline.
     fn fill(&mut self, mut into: &mut [u8], key: ApiKey, patience: &mut Patience) -> Result<(), ClientError> {
+        let doing = format!("waiting for {} to answer {key}", self.at);
         while !into.is_empty() {
+            let count = self.moved(key, patience, &doing, |stream, time| {
+                stream.set_read_timeout(Some(time))?;
+                stream.read(into)
+            })?;
+            into = into.get_mut(count..).unwrap_or_default();
+        }
+        Ok(())
+    }
+
+    /// How many bytes the first attempt moves that moves some. An attempt gets the time that it may take, so that the
+    /// deadline is looked at between any two, however slowly the peer goes on.
+    fn moved(
+        &mut self,
+        key: ApiKey,
+        patience: &mut Patience,
+        doing: &str,
+        mut attempt: impl FnMut(&mut TcpStream, Duration) -> io::Result<usize>,
+    ) -> Result<usize, ClientError> {
+        loop {
             let left = patience.left().ok_or_else(|| self.late(key))?;
-            let read = self
-                .stream
-                .set_read_timeout(Some(left.min(TICK)))
-                .and_then(|()| self.stream.read(into));
-            match read {
+            match attempt(&mut self.stream, left.min(TICK)) {
                 Ok(0) => return Err(self.broken(key, "the broker closed the connection")),
-                Ok(count) => into = into.get_mut(count..).unwrap_or_default(),
+                Ok(count) => return Ok(count),
                 Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                    patience.tick(&format!("waiting for {} to answer {key}", self.at));
+                    patience.tick(doing);
                 }
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) => return Err(self.broken(key, &e.to_string())),
             }
         }
-        Ok(())
     }
 
     fn not_kafka(&self, what: &str) -> ClientError {
@@ -202,7 +221,7 @@ impl Connection {
         let again = if repeats(key) {
             "try again later or with a longer --timeout"
         } else {
-            "it may still be carried out, so look before you repeat it"
+            MAY_STILL_HAPPEN
         };
         ClientError::new(
             Kind::TimedOut,
@@ -219,14 +238,21 @@ const fn repeats(key: ApiKey) -> bool {
     )
 }
 
-fn connect(at: &Address, patience: &Patience) -> Result<TcpStream, ClientError> {
+/// The next size of a buffer that is to be filled to `size` bytes: doubled, so that memory follows the bytes that came.
+fn grown(from: usize, size: usize) -> usize {
+    from.saturating_mul(2).max(ANSWER_BYTES_AHEAD).min(size)
+}
+
+fn connect(at: &Address, patience: &mut Patience) -> Result<TcpStream, ClientError> {
     let unreachable = |what: String| {
         let sentence =
             format!("no connection to {at}: {what}; is a broker running there? --bootstrap names another");
         ClientError::new(Kind::Unreachable, sentence)
     };
-    let addresses = (at.host.as_str(), at.port).to_socket_addrs();
-    let addresses = addresses.map_err(|e| unreachable(e.to_string()))?;
+    let name = at.clone();
+    let resolve = move || (name.host.as_str(), name.port).to_socket_addrs();
+    let addresses = beside(patience, &format!("resolving {at}"), resolve)?;
+    let addresses: Vec<SocketAddr> = addresses.map_err(|e| unreachable(e.to_string()))?.collect();
     let mut why = "the name has no address".to_owned();
     for address in addresses {
         let Some(left) = patience.left() else {
@@ -242,4 +268,60 @@ fn connect(at: &Address, patience: &Patience) -> Result<TcpStream, ClientError> 
         }
     }
     Err(unreachable(why))
+}
+
+/// Does on a thread what takes no timeout, as the system's resolver. A thread that is late is left behind: the process ends
+/// soon.
+fn beside<T: Send + 'static>(
+    patience: &mut Patience,
+    doing: &str,
+    call: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, ClientError> {
+    let (sender, done) = channel();
+    std::thread::spawn(move || {
+        // Whoever has given up does not listen.
+        let _ = sender.send(call());
+    });
+    while let Some(left) = patience.left() {
+        match done.recv_timeout(left.min(TICK)) {
+            Ok(value) => return Ok(value),
+            Err(RecvTimeoutError::Timeout) => patience.tick(doing),
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    let sentence = format!("{doing}: not done within the time; try again later or with a longer --timeout");
+    Err(ClientError::new(Kind::TimedOut, sentence))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn a_resolver_that_hangs_is_given_up() {
+        let (hold, held) = channel::<()>();
+        let began = Instant::now();
+        let mut patience = Patience::new(Duration::from_millis(200), |_| {});
+        let error = beside(&mut patience, "resolving x", move || held.recv()).unwrap_err();
+        assert_eq!(error.kind, Kind::TimedOut, "{error:?}");
+        assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+        drop(hold);
+        let mut patience = Patience::new(Duration::from_secs(20), |_| {});
+        assert_eq!(beside(&mut patience, "adding", || 1 + 1), Ok(2));
+    }
+
+    #[test]
+    fn memory_for_an_answer_follows_its_bytes() {
+        let sizes = |size| {
+            let next = move |&from: &usize| (from < size).then(|| grown(from, size));
+            std::iter::successors(Some(0), next).skip(1).collect::<Vec<_>>()
+        };
+        assert_eq!(sizes(0).len(), 0);
+        assert_eq!(sizes(100), [100]);
+        assert_eq!(sizes(150_000), [65_536, 131_072, 150_000]);
+        assert_eq!(sizes(ANSWER_BYTES_MAX).len(), 11);
+    }
 }

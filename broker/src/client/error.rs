@@ -27,7 +27,7 @@ pub enum Kind {
     /// It is not possible now, and may be later.
     Busy,
     /// What was asked for does not exist, or is not possible as things are.
-    Data,
+    Impossible,
 }
 
 /// A failure of the client.
@@ -40,11 +40,11 @@ pub struct ClientError {
 }
 
 impl ClientError {
-    /// A failure with its sentence.
-    pub fn new(kind: Kind, sentence: impl Into<String>) -> Self {
+    /// A failure with its sentence, which is cleaned: names and messages in it come from brokers and clients.
+    pub fn new(kind: Kind, sentence: impl AsRef<str>) -> Self {
         Self {
             kind,
-            sentence: sentence.into(),
+            sentence: clean(sentence.as_ref()),
         }
     }
 
@@ -52,12 +52,16 @@ impl ClientError {
     #[must_use]
     pub fn answer(doing: &str, code: ErrorCode, message: Option<&str>) -> Self {
         let message = message.filter(|m| !m.is_empty());
-        // What a broker says is shown on a terminal: no control characters.
-        let message = message
-            .map(|m| format!(" ({})", m.escape_debug()))
-            .unwrap_or_default();
+        let message = message.map(|m| format!(" ({m})")).unwrap_or_default();
         let advice = advice(code).map(|a| format!("; {a}")).unwrap_or_default();
         Self::new(Kind::Answer(code), format!("{doing}: {code}{message}{advice}"))
+    }
+
+    /// The broker could not finish a change within the request's own timeout: it may be made all the same, so it is not
+    /// asked for again.
+    pub(super) fn perhaps_changed(doing: &str) -> Self {
+        let code = ErrorCode::REQUEST_TIMED_OUT;
+        Self::new(Kind::TimedOut, format!("{doing}: {code}; {MAY_STILL_HAPPEN}"))
     }
 
     /// An answer that does not fit its request.
@@ -114,7 +118,7 @@ impl ClientError {
             Kind::Unreachable | Kind::Broken | Kind::Unknown | Kind::Unserved => Status::Unavailable,
             Kind::Protocol => Status::Protocol,
             Kind::TimedOut | Kind::Busy => Status::TempFail,
-            Kind::Data => Status::Data,
+            Kind::Impossible => Status::Data,
             Kind::Answer(
                 ErrorCode::TOPIC_AUTHORIZATION_FAILED
                 | ErrorCode::GROUP_AUTHORIZATION_FAILED
@@ -127,6 +131,25 @@ impl ClientError {
             Kind::Answer(_) => Status::Data,
         }
     }
+}
+
+/// The next step after a change of which nobody knows whether it will be made.
+pub(super) const MAY_STILL_HAPPEN: &str = "it may still be carried out, so look before you repeat it";
+
+/// Text from outside as it may be shown on a terminal: characters that control it, or turn the direction of what stands
+/// beside them, become escapes.
+#[must_use]
+pub fn clean(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        if c.is_control() || turns {
+            shown.extend(c.escape_debug());
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
 }
 
 impl From<ClientError> for Failure {
@@ -189,7 +212,35 @@ mod tests {
         assert!(!error.may_pass());
         let error = ClientError::answer("x", ErrorCode::NOT_COORDINATOR, None);
         assert!(error.may_pass());
+        let unsure = ClientError::perhaps_changed("giving topic 't' 3 partitions");
+        assert!(!unsure.may_pass());
+        assert_eq!(Failure::from(unsure).status, Status::TempFail);
         let late = error.in_vain(Duration::from_secs(30));
         assert!(late.sentence.contains("tried for 30 s") && !late.may_pass());
+    }
+
+    #[test]
+    fn no_name_in_a_sentence_writes_to_the_terminal() {
+        let name = "größe \"a\\b\" 'c'\x1b]0;x\x07\n\u{9b}2J\u{202e}";
+        let shown = "größe \"a\\b\" 'c'\\u{1b}]0;x\\u{7}\\n\\u{9b}2J\\u{202e}";
+        assert_eq!(clean(name), shown);
+        for error in [
+            ClientError::new(Kind::Busy, format!("{name} is busy")),
+            ClientError::answer(
+                &format!("looking for topic {name}"),
+                ErrorCode::NOT_CONTROLLER,
+                None,
+            ),
+            ClientError::answer("x", ErrorCode::NOT_CONTROLLER, Some(name)),
+            ClientError::senseless("Metadata", name),
+            ClientError::perhaps_changed(name),
+        ] {
+            assert!(error.sentence.contains(shown), "{}", error.sentence);
+            assert!(
+                !error.sentence.chars().any(char::is_control),
+                "{}",
+                error.sentence
+            );
+        }
     }
 }

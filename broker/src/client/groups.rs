@@ -20,15 +20,20 @@ use protocol::messages::offset_delete::{
     OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic,
 };
 use protocol::messages::offset_fetch::{OffsetFetchRequest, OffsetFetchRequestGroup};
-use protocol::{ApiKey, ErrorCode};
+use protocol::{ApiKey, ErrorCode, Str};
 
-use super::topics::by_topic;
-use super::{Client, ClientError, Place, TopicPartition, check, complete, text};
+use super::{Client, ClientError, Place, TopicPartition, by_topic, check, complete, text};
 
 /// The protocol type of groups of consumers, whose assignments name partitions.
 const PROTOCOL_CONSUMER: &str = "consumer";
 /// The state of a group that does not exist, before version 6 of DescribeGroups.
 const STATE_DEAD: &str = "Dead";
+/// What a coordinator answers whose append has not ended in time, or that has lost the partition meanwhile.
+const LEAVES_OPEN: [ErrorCode; 3] = [
+    ErrorCode::REQUEST_TIMED_OUT,
+    ErrorCode::COORDINATOR_NOT_AVAILABLE,
+    ErrorCode::NOT_COORDINATOR,
+];
 
 /// A group in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -260,38 +265,34 @@ impl Client {
                     .collect(),
                 ..OffsetCommitRequest::default()
             })?;
-            let codes = answer.topics.iter().flat_map(|topic| {
-                let name = topic.name.to_string();
-                topic
-                    .partitions
-                    .iter()
-                    .map(move |p| ((name.clone(), p.partition_index), p.error_code))
-            });
-            let codes: Vec<_> = codes.collect();
-            complete(
-                ApiKey::OffsetCommit,
-                offsets.keys(),
-                codes.iter().map(|(key, _)| key),
-            )?;
-            per_partition(codes.into_iter(), |topic, number| {
+            let answered = flat(answer.topics.into_iter().map(|t| (t.name, t.partitions)));
+            let codes = answered.map(|(topic, p)| ((topic, p.partition_index), p.error_code));
+            per_partition(ApiKey::OffsetCommit, offsets.keys(), codes, |topic, number| {
                 format!("committing the offset of {topic}-{number} for group '{group}'")
             })
         })
     }
 
-    /// Deletes a group.
+    /// Deletes a group. It is asked for again after a code that leaves open whether the deletion is in the log; that the
+    /// group is not there is then no failure.
     ///
     /// # Errors
     /// As any request, and the code of the answer.
     pub fn delete_group(&mut self, group: &str) -> Result<(), ClientError> {
+        let mut is_perhaps_done = false;
         self.patiently(|client| {
             let answer = client.at_coordinator(group, 0..=2, |_| DeleteGroupsRequest {
                 groups_names: vec![text(group)],
             })?;
             let answered = answer.results.iter().map(|r| r.group_id.as_str());
             complete(ApiKey::DeleteGroups, [group], answered)?;
-            let mut results = answer.results.into_iter();
-            results.try_for_each(|r| check(r.error_code, None, || format!("deleting group '{group}'")))
+            for code in answer.results.into_iter().map(|r| r.error_code) {
+                if !(is_perhaps_done && code == ErrorCode::GROUP_ID_NOT_FOUND) {
+                    is_perhaps_done |= LEAVES_OPEN.contains(&code);
+                    check(code, None, || format!("deleting group '{group}'"))?;
+                }
+            }
+            Ok(())
         })
     }
 
@@ -304,7 +305,7 @@ impl Client {
         group: &str,
         partitions: &BTreeSet<TopicPartition>,
     ) -> Result<PerPartition, ClientError> {
-        let topics = by_topic(partitions.iter());
+        let topics = by_topic(partitions);
         self.patiently(|client| {
             let answer = client.at_coordinator(group, 0..=0, |_| OffsetDeleteRequest {
                 group_id: text(group),
@@ -322,27 +323,34 @@ impl Client {
             check(answer.error_code, None, || {
                 format!("deleting offsets of group '{group}'")
             })?;
-            let codes = answer.topics.iter().flat_map(|topic| {
-                let name = topic.name.to_string();
-                topic
-                    .partitions
-                    .iter()
-                    .map(move |p| ((name.clone(), p.partition_index), p.error_code))
-            });
-            let codes: Vec<_> = codes.collect();
-            complete(ApiKey::OffsetDelete, partitions, codes.iter().map(|(key, _)| key))?;
-            per_partition(codes.into_iter(), |topic, number| {
+            let answered = flat(answer.topics.into_iter().map(|t| (t.name, t.partitions)));
+            let codes = answered.map(|(topic, p)| ((topic, p.partition_index), p.error_code));
+            per_partition(ApiKey::OffsetDelete, partitions, codes, |topic, number| {
                 format!("deleting the offset of {topic}-{number} of group '{group}'")
             })
         })
     }
 }
 
+/// Pairs of topic and partition from partitions by topic.
+fn flat<P>(topics: impl Iterator<Item = (Str, Vec<P>)>) -> impl Iterator<Item = (String, P)> {
+    topics.flat_map(|(topic, partitions)| {
+        let topic = topic.to_string();
+        let pair = move |partition| (topic.clone(), partition);
+        partitions.into_iter().map(pair)
+    })
+}
+
 /// The outcomes by partition; a code that may pass is the failure of the whole, which is tried again then.
-fn per_partition(
+fn per_partition<'a>(
+    key: ApiKey,
+    asked: impl IntoIterator<Item = &'a TopicPartition>,
     codes: impl Iterator<Item = (TopicPartition, ErrorCode)>,
     doing: impl Fn(&str, i32) -> String,
 ) -> Result<PerPartition, ClientError> {
+    let asked: Vec<&TopicPartition> = asked.into_iter().collect();
+    let codes: Vec<_> = codes.collect();
+    complete(key, asked, codes.iter().map(|(partition, _)| partition))?;
     let mut outcomes = Vec::new();
     for (partition, code) in codes {
         let outcome = check(code, None, || doing(&partition.0, partition.1));
@@ -360,18 +368,10 @@ fn view_of_consumers(found: DescribedConsumerGroup, coordinator: i32) -> GroupVi
         instance: member.instance_id.map(|id| id.to_string()),
         client: member.client_id.to_string(),
         host: member.client_host.to_string(),
-        assignment: member
-            .assignment
-            .topic_partitions
-            .into_iter()
-            .flat_map(|topic| {
-                let name = topic.topic_name.to_string();
-                topic
-                    .partitions
-                    .into_iter()
-                    .map(move |number| (name.clone(), number))
-            })
-            .collect(),
+        assignment: {
+            let topics = member.assignment.topic_partitions.into_iter();
+            flat(topics.map(|t| (t.topic_name, t.partitions))).collect()
+        },
     };
     let mut members: Vec<_> = found.members.into_iter().map(member).collect();
     members.sort_by(|a, b| a.member.cmp(&b.member));
@@ -419,12 +419,5 @@ fn assignment(member: &DescribedGroupMember) -> Vec<TopicPartition> {
     }
     let read = from_versioned_bytes_lenient::<ConsumerProtocolAssignment>(member.member_assignment.clone());
     let topics = read.map(|a| a.assigned_partitions).unwrap_or_default();
-    let partitions = topics.into_iter().flat_map(|topic| {
-        let name = topic.topic.to_string();
-        topic
-            .partitions
-            .into_iter()
-            .map(move |number| (name.clone(), number))
-    });
-    partitions.collect()
+    flat(topics.into_iter().map(|t| (t.topic, t.partitions))).collect()
 }

@@ -19,7 +19,7 @@ use protocol::messages::find_coordinator::FindCoordinatorRequest;
 use protocol::{ApiKey, ErrorCode, Request, Str};
 
 use self::connection::Connection;
-pub use self::error::{ClientError, Kind};
+pub use self::error::{ClientError, Kind, clean};
 pub use self::groups::{Committed, GroupListing, GroupView, MemberView};
 use self::patience::Patience;
 pub use self::topics::{ConfigValue, EARLIEST, LATEST, NewTopic, PartitionView, TopicView};
@@ -75,6 +75,17 @@ impl std::fmt::Display for Address {
     }
 }
 
+/// Partitions by topic.
+pub fn by_topic<'a>(
+    partitions: impl IntoIterator<Item = &'a TopicPartition>,
+) -> BTreeMap<&'a str, BTreeSet<i32>> {
+    let mut topics: BTreeMap<&str, BTreeSet<i32>> = BTreeMap::new();
+    for (topic, number) in partitions {
+        topics.entry(topic).or_default().insert(*number);
+    }
+    topics
+}
+
 /// To whom a request goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
@@ -89,6 +100,8 @@ enum Place {
 pub struct Client {
     seeds: Vec<Address>,
     brokers: BTreeMap<i32, Address>,
+    /// The controller that the newest metadata name, if they name one.
+    controller: Option<i32>,
     open: BTreeMap<Place, Connection>,
     /// Whether a broker has answered: one that is gone afterwards may come back.
     was_reached: bool,
@@ -103,6 +116,7 @@ impl Client {
         Self {
             seeds,
             brokers: BTreeMap::new(),
+            controller: None,
             open: BTreeMap::new(),
             was_reached: false,
             patience: Patience::new(timeout, progress),
@@ -147,6 +161,18 @@ impl Client {
     ) -> Result<R::Response, ClientError> {
         let broker = self.coordinator_once(group)?;
         self.call(Place::Broker(broker), versions, build)
+    }
+
+    /// Sends a request to the controller: in a cluster with ZooKeeper no other broker carries it out. Where the metadata name
+    /// none, or one without an address, to any broker.
+    fn at_controller<R: Request>(
+        &mut self,
+        versions: RangeInclusive<i16>,
+        build: impl Fn(i16) -> R,
+    ) -> Result<R::Response, ClientError> {
+        self.topics_once(Some(&[]))?;
+        let known = self.controller.filter(|id| self.brokers.contains_key(id));
+        self.call(known.map_or(Place::Any, Place::Broker), versions, build)
     }
 
     /// Does something again and again until it succeeds, fails for good, or the time is over.

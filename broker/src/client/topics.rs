@@ -15,7 +15,7 @@ use protocol::messages::list_offsets::{ListOffsetsPartition, ListOffsetsRequest,
 use protocol::messages::metadata::{MetadataRequest, MetadataRequestTopic, MetadataResponseTopic};
 use protocol::{ApiKey, ErrorCode, Uuid};
 
-use super::{Client, ClientError, Kind, Place, TopicPartition, check, complete, text};
+use super::{Client, ClientError, Kind, Place, TopicPartition, by_topic, check, complete, text};
 
 /// The timestamp of ListOffsets that stands for the first offset of a log.
 pub const EARLIEST: i64 = -2;
@@ -42,6 +42,15 @@ pub struct TopicView {
     pub is_internal: bool,
     /// Partitions by number.
     pub partitions: BTreeMap<i32, PartitionView>,
+}
+
+impl TopicView {
+    /// How many replicas the partitions have; the most where they differ, as during a reassignment.
+    #[must_use]
+    pub fn replication_factor(&self) -> usize {
+        let replicas = self.partitions.values().map(|p| p.replicas.len());
+        replicas.max().unwrap_or(0)
+    }
 }
 
 /// A partition as a broker's metadata have it.
@@ -95,7 +104,39 @@ impl Client {
         self.patiently(|client| client.topics_once(names))
     }
 
-    fn topics_once(&mut self, names: Option<&[String]>) -> Result<BTreeMap<String, TopicView>, ClientError> {
+    /// As [`Client::topics`], but one that the broker refuses for good, as with a name that can be none, is left out too.
+    ///
+    /// # Errors
+    /// As any request.
+    pub fn known_topics(&mut self, names: &[String]) -> Result<BTreeMap<String, TopicView>, ClientError> {
+        self.patiently(|client| {
+            let mut topics = BTreeMap::new();
+            for (name, outcome) in client.topic_outcomes(Some(names))? {
+                match outcome {
+                    Ok(topic) => {
+                        topics.insert(name, topic);
+                    }
+                    Err(error) if error.may_pass() => return Err(error),
+                    Err(_) => {}
+                }
+            }
+            Ok(topics)
+        })
+    }
+
+    pub(super) fn topics_once(
+        &mut self,
+        names: Option<&[String]>,
+    ) -> Result<BTreeMap<String, TopicView>, ClientError> {
+        let outcomes = self.topic_outcomes(names)?.into_iter();
+        outcomes.map(|(name, topic)| Ok((name, topic?))).collect()
+    }
+
+    /// What the metadata say of each topic that exists, and of the cluster.
+    fn topic_outcomes(
+        &mut self,
+        names: Option<&[String]>,
+    ) -> Result<BTreeMap<String, Result<TopicView, ClientError>>, ClientError> {
         let answer = self.call(Place::Any, 4..=13, |_| MetadataRequest {
             topics: names.map(|names| {
                 let topic = |name: &String| MetadataRequestTopic {
@@ -111,14 +152,15 @@ impl Client {
         for broker in &answer.brokers {
             self.learn(broker.node_id, &broker.host, broker.port);
         }
+        self.controller = Some(answer.controller_id).filter(|&id| id >= 0);
         let mut topics = BTreeMap::new();
         for topic in answer.topics {
             let name = topic.name.as_ref().map_or_else(String::new, |n| n.to_string());
             if topic.error_code == ErrorCode::UNKNOWN_TOPIC_OR_PARTITION {
                 continue;
             }
-            check(topic.error_code, None, || format!("looking for topic '{name}'"))?;
-            topics.insert(name.clone(), view(name, topic));
+            let outcome = check(topic.error_code, None, || format!("looking for topic '{name}'"));
+            topics.insert(name.clone(), outcome.map(|()| view(name, topic)));
         }
         Ok(topics)
     }
@@ -222,7 +264,7 @@ impl Client {
         partitions: &[TopicPartition],
         timestamp: i64,
     ) -> Result<Vec<(TopicPartition, ErrorCode, i64)>, ClientError> {
-        let topics = by_topic(partitions.iter());
+        let topics = by_topic(partitions);
         let answer = self.call(Place::Broker(leader), 1..=10, |_| ListOffsetsRequest {
             replica_id: -1,
             timeout_ms: 30_000,
@@ -343,11 +385,13 @@ impl Client {
     pub fn create_topics(&mut self, topics: &[NewTopic]) -> Result<PerName, ClientError> {
         // Without a number a broker's default holds from version 4 on (KIP-464).
         let answer = self.patiently(|client| {
-            client.call(Place::Any, 4..=7, |_| CreateTopicsRequest {
+            let answer = client.at_controller(4..=7, |_| CreateTopicsRequest {
                 topics: topics.iter().map(creatable).collect(),
                 timeout_ms: 30_000,
                 validate_only: false,
-            })
+            })?;
+            controlled(ApiKey::CreateTopics, answer.topics.iter().map(|t| t.error_code))?;
+            Ok(answer)
         })?;
         let asked = topics.iter().map(|topic| topic.name.as_str());
         complete(
@@ -360,7 +404,7 @@ impl Client {
             .into_iter()
             .map(|topic| {
                 let doing = || format!("creating topic '{}'", topic.name);
-                let outcome = check(topic.error_code, topic.error_message.as_deref(), doing);
+                let outcome = check_change(topic.error_code, topic.error_message.as_deref(), doing);
                 (topic.name.to_string(), outcome)
             })
             .collect())
@@ -372,7 +416,7 @@ impl Client {
     /// As any request.
     pub fn delete_topics(&mut self, names: &[String]) -> Result<PerName, ClientError> {
         let answer = self.patiently(|client| {
-            client.call(Place::Any, 1..=6, |version| {
+            let answer = client.at_controller(1..=6, |version| {
                 let mut request = DeleteTopicsRequest {
                     timeout_ms: 30_000,
                     ..DeleteTopicsRequest::default()
@@ -387,7 +431,12 @@ impl Client {
                     request.topic_names = names.iter().map(|name| text(name)).collect();
                 }
                 request
-            })
+            })?;
+            controlled(
+                ApiKey::DeleteTopics,
+                answer.responses.iter().map(|t| t.error_code),
+            )?;
+            Ok(answer)
         })?;
         let asked = names.iter().map(|name| Some(name.as_str()));
         let answered = answer.responses.iter().map(|t| t.name.as_deref());
@@ -398,7 +447,7 @@ impl Client {
             .map(|topic| {
                 let name = topic.name.as_ref().map_or_else(String::new, |n| n.to_string());
                 let doing = || format!("deleting topic '{name}'");
-                let outcome = check(topic.error_code, topic.error_message.as_deref(), doing);
+                let outcome = check_change(topic.error_code, topic.error_message.as_deref(), doing);
                 (name.clone(), outcome)
             })
             .collect())
@@ -410,7 +459,7 @@ impl Client {
     /// As any request, and the code of the answer.
     pub fn add_partitions(&mut self, topic: &str, count: i32) -> Result<(), ClientError> {
         self.patiently(|client| {
-            let answer = client.call(Place::Any, 0..=3, |_| CreatePartitionsRequest {
+            let answer = client.at_controller(0..=3, |_| CreatePartitionsRequest {
                 topics: vec![CreatePartitionsTopic {
                     name: text(topic),
                     count,
@@ -423,7 +472,7 @@ impl Client {
             complete(ApiKey::CreatePartitions, [topic], answered)?;
             let doing = || format!("giving topic '{topic}' {count} partitions");
             let mut results = answer.results.into_iter();
-            results.try_for_each(|r| check(r.error_code, r.error_message.as_deref(), doing))
+            results.try_for_each(|r| check_change(r.error_code, r.error_message.as_deref(), doing))
         })
     }
 
@@ -478,18 +527,29 @@ fn unknown_partition(topic: &str, number: i32) -> ClientError {
     let sentence = format!(
         "there is no partition {number} of topic '{topic}'; `penstock topic describe {topic}` shows which there are"
     );
-    ClientError::new(Kind::Data, sentence)
+    ClientError::new(Kind::Impossible, sentence)
 }
 
-/// Partitions by topic, for requests.
-pub(super) fn by_topic<'a>(
-    partitions: impl Iterator<Item = &'a TopicPartition>,
-) -> BTreeMap<&'a str, Vec<i32>> {
-    let mut topics: BTreeMap<&str, Vec<i32>> = BTreeMap::new();
-    for (topic, number) in partitions {
-        topics.entry(topic).or_default().push(*number);
+/// `Err` when a broker has done nothing because it is not the controller: another one may be by now.
+fn controlled(key: ApiKey, codes: impl Iterator<Item = ErrorCode>) -> Result<(), ClientError> {
+    let mut codes = codes.peekable();
+    let code = ErrorCode::NOT_CONTROLLER;
+    if codes.peek().is_some() && codes.all(|c| c == code) {
+        return Err(ClientError::answer(&format!("asking for {key}"), code, None));
     }
-    topics
+    Ok(())
+}
+
+/// As [`check`], for a change that must not be asked for twice.
+fn check_change(
+    code: ErrorCode,
+    message: Option<&str>,
+    doing: impl Fn() -> String,
+) -> Result<(), ClientError> {
+    if code == ErrorCode::REQUEST_TIMED_OUT {
+        return Err(ClientError::perhaps_changed(&doing()));
+    }
+    check(code, message, doing)
 }
 
 fn view(name: String, topic: MetadataResponseTopic) -> TopicView {

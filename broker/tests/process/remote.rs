@@ -307,7 +307,12 @@ fn a_group_is_described_reset_and_deleted() {
     commands.fails(
         "group describe readers",
         65,
-        &["'readers'", "GROUP_ID_NOT_FOUND", "penstock group list"],
+        &[
+            "'readers'",
+            "GROUP_ID_NOT_FOUND",
+            "penstock group list",
+            "classic and consumer groups only",
+        ],
     );
 
     find_coordinator(&mut client, "readers");
@@ -376,7 +381,26 @@ fn a_group_with_members_is_described_and_left_alone() {
     );
     assert_eq!(offset["member_id"], json!(member.as_str()));
 
+    // What a member says that it has need not be a topic's name.
+    find_coordinator(&mut client, "strange");
+    commit(&mut client, "strange", "orders", &[(1, 4)]);
+    join(&mut client, "strange", "no/topic\x1b[2J", &[0]);
+    assert_eq!(
+        commands.offsets("strange"),
+        [
+            json!(["no/topic\x1b[2J", 0, null, null, null]),
+            json!(["orders", 1, 4, 6, 2])
+        ]
+    );
+    let text = commands.says("group describe strange");
+    assert!(
+        text.contains("no/topic\\u{1b}[2J") && !text.contains('\x1b'),
+        "{text}"
+    );
+
     let reset = "group reset-offsets readers --all-topics --to earliest";
+    let (_, plan, _) = commands.run(reset);
+    assert!(plan.contains("orders          0       0           0"), "{plan}");
     for line in [reset, &format!("{reset} --execute")] {
         commands.fails(
             line,

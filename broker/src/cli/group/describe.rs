@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::super::remote::Report;
-use super::super::table::{Align, Table, clean, number};
-use crate::client::{Address, Client, ClientError, Committed, GroupView, LATEST, MemberView, TopicPartition};
+use super::super::table::{Align, Table, list, number};
+use crate::client::{
+    Address, Client, ClientError, Committed, GroupView, LATEST, MemberView, TopicPartition, by_topic, clean,
+};
 
 /// Everything that is known about a group.
 struct Described {
@@ -28,24 +30,17 @@ struct Row<'a> {
 }
 
 pub(super) fn run(client: &mut Client, names: &[String]) -> Result<Report, ClientError> {
-    let mut text = String::new();
-    let mut json = Vec::new();
-    for name in names {
+    Report::of_all(names.iter().map(|name| {
         let described = describe(client, name)?;
-        if !text.is_empty() {
-            text.push('\n');
-        }
-        text.push_str(&as_text(&described));
-        json.push(as_json(&described));
-    }
-    Ok(Report {
-        text,
-        json: json.into(),
-    })
+        Ok(Report {
+            text: as_text(&described),
+            json: as_json(&described),
+        })
+    }))
 }
 
 fn describe(client: &mut Client, name: &str) -> Result<Described, ClientError> {
-    let group = client.group(name)?.ok_or_else(|| super::unknown(name))?;
+    let group = client.group(name)?.ok_or_else(|| unknown(name))?;
     let committed = client.committed(name)?;
     let mut wanted: BTreeSet<TopicPartition> = committed.keys().cloned().collect();
     wanted.extend(
@@ -56,8 +51,9 @@ fn describe(client: &mut Client, name: &str) -> Result<Described, ClientError> {
     );
     let names: BTreeSet<String> = wanted.iter().map(|(topic, _)| topic.clone()).collect();
     let names: Vec<String> = names.into_iter().collect();
-    // A topic may be gone, and a leader away; both are shown without a log end.
-    let topics = client.topics(Some(&names))?;
+    // A topic may be gone, and a leader away, and what a member says that it has may be no topic's name: all are shown
+    // without a log end.
+    let topics = client.known_topics(&names)?;
     wanted.retain(|(topic, index)| {
         let partition = topics.get(topic).and_then(|t| t.partitions.get(index));
         partition.is_some_and(|p| p.leader.is_some())
@@ -68,6 +64,15 @@ fn describe(client: &mut Client, name: &str) -> Result<Described, ClientError> {
         group,
         committed,
     })
+}
+
+/// A share or streams group is in the list, and its coordinator says that there is none of these types.
+fn unknown(name: &str) -> ClientError {
+    let mut error = super::unknown(name);
+    error
+        .sentence
+        .push_str("; describe shows classic and consumer groups only");
+    error
 }
 
 fn rows(of: &Described) -> Vec<Row<'_>> {
@@ -97,29 +102,42 @@ fn total_lag(rows: &[Row<'_>]) -> i64 {
 }
 
 fn as_text(of: &Described) -> String {
-    let group = &of.group;
     let rows = rows(of);
+    let mut text = head(of, total_lag(&rows));
+    if !rows.is_empty() {
+        text.push_str(&offsets(&rows));
+    }
+    if !of.group.members.is_empty() {
+        text.push_str(&members(&of.group.members));
+    }
+    text
+}
+
+fn head(of: &Described, lag: i64) -> String {
+    let group = &of.group;
     let at = of
         .coordinator
         .as_ref()
-        .map(|at| format!(" at {at}"))
+        .map(|at| format!(" at {}", clean(&at.to_string())))
         .unwrap_or_default();
     let protocol = match (group.protocol_type.as_str(), group.protocol.as_str()) {
         ("", _) => "-".to_owned(),
         (kind, "") => kind.to_owned(),
         (kind, protocol) => format!("{kind}/{protocol}"),
     };
-    let mut text = format!(
-        "Group {}  state {}  type {}  protocol {}  coordinator {}{at}  members {}  lag {}\n",
+    format!(
+        "Group {}  state {}  type {}  protocol {}  coordinator {}{at}  members {}  lag {lag}\n",
         clean(&group.group),
         clean(&group.state),
         group.kind,
         clean(&protocol),
         group.coordinator,
         group.members.len(),
-        total_lag(&rows)
-    );
-    let mut offsets = Table::new(&[
+    )
+}
+
+fn offsets(rows: &[Row<'_>]) -> String {
+    let mut table = Table::new(&[
         ("TOPIC", Align::Left),
         ("PARTITION", Align::Right),
         ("COMMITTED", Align::Right),
@@ -127,8 +145,8 @@ fn as_text(of: &Described) -> String {
         ("LAG", Align::Right),
         ("MEMBER", Align::Left),
     ]);
-    for row in &rows {
-        offsets.row(vec![
+    for row in rows {
+        table.row(vec![
             row.partition.0.clone(),
             row.partition.1.to_string(),
             number(row.committed.map(|c| c.offset)),
@@ -137,18 +155,19 @@ fn as_text(of: &Described) -> String {
             row.member.map(|m| m.member.clone()).unwrap_or_default(),
         ]);
     }
-    if !rows.is_empty() {
-        text.push_str(&offsets.text());
-    }
-    let mut members = Table::new(&[
+    table.text()
+}
+
+fn members(members: &[MemberView]) -> String {
+    let mut table = Table::new(&[
         ("MEMBER", Align::Left),
         ("INSTANCE", Align::Left),
         ("CLIENT", Align::Left),
         ("HOST", Align::Left),
         ("ASSIGNMENT", Align::Left),
     ]);
-    for member in &group.members {
-        members.row(vec![
+    for member in members {
+        table.row(vec![
             member.member.clone(),
             member.instance.clone().unwrap_or_default(),
             member.client.clone(),
@@ -156,28 +175,16 @@ fn as_text(of: &Described) -> String {
             assignment(member),
         ]);
     }
-    if !group.members.is_empty() {
-        text.push_str(&members.text());
-    }
-    text
+    table.text()
 }
 
 /// What a member has, by topic: `orders:0,1 payments:2`.
 fn assignment(member: &MemberView) -> String {
-    let topics: Vec<String> = by_topic(member)
+    let topics: Vec<String> = by_topic(&member.assignment)
         .into_iter()
-        .map(|(topic, numbers)| format!("{topic}:{}", super::super::table::list(&numbers)))
+        .map(|(topic, numbers)| format!("{topic}:{}", list(&numbers)))
         .collect();
     topics.join(" ")
-}
-
-fn by_topic(member: &MemberView) -> BTreeMap<&str, Vec<i32>> {
-    let mut topics: BTreeMap<&str, Vec<i32>> = BTreeMap::new();
-    for (topic, index) in &member.assignment {
-        topics.entry(topic).or_default().push(*index);
-    }
-    topics.values_mut().for_each(|numbers| numbers.sort_unstable());
-    topics
 }
 
 fn as_json(of: &Described) -> Value {
@@ -203,7 +210,7 @@ fn as_json(of: &Described) -> Value {
         .members
         .iter()
         .map(|member| {
-            let assignment: Vec<Value> = by_topic(member)
+            let assignment: Vec<Value> = by_topic(&member.assignment)
                 .into_iter()
                 .map(|(topic, partitions)| json!({"topic": topic, "partitions": partitions}))
                 .collect();

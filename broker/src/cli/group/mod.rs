@@ -12,8 +12,8 @@ use clap::{ArgGroup, Args, Subcommand};
 use serde_json::json;
 
 use super::remote::{EXIT_CODES, Remote, Report, all_done, confirm};
-use super::table::{Align, Table, clean};
-use crate::client::{Client, ClientError, GroupListing, TopicPartition};
+use super::table::{Align, Table};
+use crate::client::{Client, ClientError, GroupListing, Kind, TopicPartition, clean};
 use crate::exit::Failure;
 
 use self::spec::{To, TopicSpec};
@@ -134,50 +134,62 @@ pub(super) fn run(args: &GroupArgs) -> Result<(), Failure> {
             args.remote.print(&report);
             outcome
         }
-        Verb::Delete { groups, yes } => {
-            confirm(
-                *yes,
-                &format!("Delete {} with all committed offsets", clean(&groups.join(", "))),
-            )?;
-            let outcomes: Vec<_> = groups.iter().map(|g| (g, client.delete_group(g))).collect();
-            let done: Vec<&str> = outcomes
-                .iter()
-                .filter(|(_, o)| o.is_ok())
-                .map(|(g, _)| g.as_str())
-                .collect();
-            args.remote.print(&Report {
-                text: done
-                    .iter()
-                    .map(|group| format!("deleted {}\n", clean(group)))
-                    .collect(),
-                json: json!({ "deleted": done }),
-            });
-            all_done(outcomes.into_iter().map(|(_, outcome)| outcome))
-        }
+        Verb::Delete { groups, yes } => delete(&args.remote, &mut client, groups, *yes),
         Verb::DeleteOffsets { group, topics, yes } => {
-            let partitions = committed_of(&mut client, group, topics)?;
-            let what = format!(
-                "Delete {} committed offsets of {}",
-                partitions.len(),
-                clean(group)
-            );
-            confirm(*yes, &what)?;
-            let outcomes = client.delete_offsets(group, &partitions)?;
-            let done: Vec<&TopicPartition> = outcomes
-                .iter()
-                .filter(|(_, o)| o.is_ok())
-                .map(|(p, _)| p)
-                .collect();
-            args.remote.print(&Report {
-                text: done.iter().map(|(t, n)| format!("deleted {}-{n}\n", clean(t))).collect(),
-                json: json!({
-                    "group": group,
-                    "deleted": done.iter().map(|(t, n)| json!({"topic": t, "partition": n})).collect::<Vec<_>>(),
-                }),
-            });
-            all_done(outcomes.into_iter().map(|(_, outcome)| outcome))
+            delete_offsets(&args.remote, &mut client, group, topics, *yes)
         }
     }
+}
+
+fn delete(remote: &Remote, client: &mut Client, groups: &[String], yes: bool) -> Result<(), Failure> {
+    let what = format!("Delete {} with all committed offsets", clean(&groups.join(", ")));
+    confirm(yes, &what)?;
+    let outcomes: Vec<_> = groups.iter().map(|g| (g, client.delete_group(g))).collect();
+    let done = done(&outcomes);
+    remote.print(&Report {
+        text: done
+            .iter()
+            .map(|group| format!("deleted {}\n", clean(group)))
+            .collect(),
+        json: json!({ "deleted": done }),
+    });
+    all_done(outcomes.into_iter().map(|(_, outcome)| outcome))
+}
+
+fn delete_offsets(
+    remote: &Remote,
+    client: &mut Client,
+    group: &str,
+    topics: &[TopicSpec],
+    yes: bool,
+) -> Result<(), Failure> {
+    let partitions = committed_of(client, group, topics)?;
+    let what = format!(
+        "Delete {} committed offsets of {}",
+        partitions.len(),
+        clean(group)
+    );
+    confirm(yes, &what)?;
+    let outcomes = client.delete_offsets(group, &partitions)?;
+    let done = done(&outcomes);
+    let deleted: Vec<_> = done
+        .iter()
+        .map(|(topic, number)| json!({"topic": topic, "partition": number}))
+        .collect();
+    remote.print(&Report {
+        text: done
+            .iter()
+            .map(|(topic, number)| format!("deleted {}-{number}\n", clean(topic)))
+            .collect(),
+        json: json!({ "group": group, "deleted": deleted }),
+    });
+    all_done(outcomes.into_iter().map(|(_, outcome)| outcome))
+}
+
+/// Those of several that succeeded.
+fn done<T>(outcomes: &[(T, Result<(), ClientError>)]) -> Vec<&T> {
+    let succeeded = outcomes.iter().filter(|(_, outcome)| outcome.is_ok());
+    succeeded.map(|(of, _)| of).collect()
 }
 
 /// The partitions meant for which something is committed.
@@ -205,7 +217,7 @@ fn committed_of(
         if missing.is_some() || partitions.len() == before {
             let which = missing.map(|n| format!("-{n}")).unwrap_or_default();
             return Err(ClientError::new(
-                crate::client::Kind::Data,
+                Kind::Impossible,
                 format!(
                     "group '{group}' has nothing committed for {}{which}; `penstock group describe {group}` shows what it has",
                     spec.topic

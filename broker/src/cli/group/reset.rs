@@ -32,7 +32,8 @@ pub(super) fn run(client: &mut Client, args: &ResetArgs) -> Result<(Report, Resu
     let partitions = scope(client, args, &committed)?;
     let target = target(args)?;
     let logs = logs(client, &partitions, target)?;
-    let steps = plan(target, &committed, &logs).map_err(|sentence| Failure::new(Status::Data, sentence))?;
+    let steps =
+        plan(target, &committed, &logs).map_err(|sentence| ClientError::new(Kind::Impossible, sentence))?;
     for step in &steps {
         if let Some(meant) = step.moved_from {
             let (topic, index) = &step.partition;
@@ -119,7 +120,7 @@ fn scope(
                 "group '{}' has nothing committed, so --all-topics means nothing; name topics with --topic",
                 args.group
             );
-            return Err(Failure::new(Status::Data, sentence));
+            return Err(ClientError::new(Kind::Impossible, sentence).into());
         }
         let all = TopicSpec::all_of(committed.keys());
         return Ok(partitions_of(client, &all)?);
@@ -142,7 +143,7 @@ fn partitions_of(client: &mut Client, specs: &[TopicSpec]) -> Result<BTreeSet<To
                 "there is no partition {index} of topic '{0}'; it has 0 to {last}",
                 spec.topic
             );
-            return Err(ClientError::new(Kind::Data, sentence));
+            return Err(ClientError::new(Kind::Impossible, sentence));
         }
         let is_meant = |n: &&i32| spec.partitions.as_ref().is_none_or(|p| p.contains(n));
         partitions.extend(

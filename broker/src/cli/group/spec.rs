@@ -1,9 +1,9 @@
 //! What the options of `penstock group` mean: `--topic t:0,1`, `--to …`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::time;
-use crate::client::TopicPartition;
+use crate::client::{TopicPartition, by_topic};
 
 /// `--topic`: a topic, with some of its partitions or all.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,15 +17,11 @@ pub(super) struct TopicSpec {
 impl TopicSpec {
     /// One for each topic of these partitions, with just them.
     pub(super) fn all_of<'a>(partitions: impl Iterator<Item = &'a TopicPartition>) -> Vec<Self> {
-        let mut specs: BTreeMap<&str, BTreeSet<i32>> = BTreeMap::new();
-        for (topic, number) in partitions {
-            specs.entry(topic).or_default().insert(*number);
-        }
         let spec = |(topic, numbers): (&str, BTreeSet<i32>)| Self {
             topic: topic.to_owned(),
             partitions: Some(numbers),
         };
-        specs.into_iter().map(spec).collect()
+        by_topic(partitions).into_iter().map(spec).collect()
     }
 
     /// Reads `TOPIC` or `TOPIC:0,1,2`.

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::super::remote::Report;
-use super::super::table::{Align, Table, clean, list, number};
-use crate::client::{Client, ClientError, ConfigValue, EARLIEST, LATEST, TopicPartition, TopicView};
+use super::super::table::{Align, Table, list, number};
+use crate::client::{Client, ClientError, ConfigValue, EARLIEST, LATEST, TopicPartition, TopicView, clean};
 
 /// Everything that is known about a topic.
 struct Described {
@@ -18,28 +18,20 @@ struct Described {
 }
 
 pub(super) fn run(client: &mut Client, names: &[String]) -> Result<Report, ClientError> {
-    let topics = if names.is_empty() {
+    let topics: Vec<TopicView> = if names.is_empty() {
         let all = client.topics(None)?;
         all.into_values().filter(|topic| !topic.is_internal).collect()
     } else {
-        let named: Result<Vec<_>, _> = names.iter().map(|name| client.topic(name)).collect();
+        let named: Result<_, _> = names.iter().map(|name| client.topic(name)).collect();
         named?
     };
-    let mut report = Report {
-        text: String::new(),
-        json: Value::Array(Vec::new()),
-    };
-    let mut all = Vec::new();
-    for topic in topics {
+    Report::of_all(topics.into_iter().map(|topic| {
         let described = describe(client, topic)?;
-        if !report.text.is_empty() {
-            report.text.push('\n');
-        }
-        report.text.push_str(&as_text(&described));
-        all.push(as_json(&described));
-    }
-    report.json = all.into();
-    Ok(report)
+        Ok(Report {
+            text: as_text(&described),
+            json: as_json(&described),
+        })
+    }))
 }
 
 /// Offsets only of partitions with a leader: the others are shown without, not waited for.
@@ -61,12 +53,7 @@ fn describe(client: &mut Client, topic: TopicView) -> Result<Described, ClientEr
 
 fn as_text(of: &Described) -> String {
     let topic = &of.topic;
-    let replicas = topic
-        .partitions
-        .values()
-        .map(|p| p.replicas.len())
-        .max()
-        .unwrap_or(0);
+    let replicas = topic.replication_factor();
     let bytes: i64 = of.sizes.values().fold(0, |sum, &size| sum.saturating_add(size));
     let mut text = format!(
         "Topic {}  id {}  partitions {}  replicas {replicas}  bytes {bytes}\n",

@@ -6,8 +6,8 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::remote::{EXIT_CODES, Remote, Report, all_done, confirm, pair};
-use super::table::{Align, Table, clean};
-use crate::client::{Client, ClientError, Kind, NewTopic, TopicView};
+use super::table::{Align, Table};
+use crate::client::{Client, ClientError, Kind, NewTopic, TopicView, clean};
 use crate::exit::{Failure, Status};
 
 const EXAMPLES: &str = "\
@@ -190,12 +190,7 @@ fn listed(topics: &[&TopicView]) -> Report {
         };
         let under_replicated = count(|p| p.isr.len() < p.replicas.len());
         let leaderless = count(|p| p.leader.is_none());
-        let replication_factor = topic
-            .partitions
-            .values()
-            .map(|p| p.replicas.len())
-            .max()
-            .unwrap_or(0);
+        let replication_factor = topic.replication_factor();
         table.row(vec![
             topic.name.clone(),
             topic.partitions.len().to_string(),
