@@ -1,14 +1,15 @@
 //! A small blocking client of the Kafka protocol for the command line: it finds brokers, leaders and coordinators, agrees
 //! on versions, and repeats what may pass, within one deadline. It runs in a process of its own, never on a shard.
 //!
-//! `frame` is pure, `connection` does the I/O, this file decides where to send and whether to repeat; `topics` and `groups`
-//! hold what is asked.
+//! `frame` is pure, `connection` does the I/O, this file decides where to send and whether to repeat; `topics`,
+//! `topic_changes` and `groups` hold what is asked.
 
 mod connection;
 mod error;
 pub mod frame;
 mod groups;
 mod patience;
+mod topic_changes;
 mod topics;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +23,8 @@ use self::connection::Connection;
 pub use self::error::{ClientError, Kind, clean};
 pub use self::groups::{Committed, GroupListing, GroupView, MemberView};
 use self::patience::Patience;
-pub use self::topics::{ConfigValue, EARLIEST, LATEST, NewTopic, PartitionView, TopicView};
+pub use self::topic_changes::NewTopic;
+pub use self::topics::{ConfigValue, EARLIEST, LATEST, PartitionView, TopicView};
 
 /// Topic and partition.
 pub type TopicPartition = (String, i32);
