@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use arguments::number;
+use arguments::argument;
 use bytes::Bytes;
 use common::{PLAIN, batch};
 use glommio::{LocalExecutorBuilder, Placement};
@@ -53,12 +53,12 @@ struct Load {
 
 fn main() {
     let options = Options {
-        dir: number(1, PathBuf::from("/tmp/penstock-append-path")),
-        logs: number(2, 16),
-        batch_bytes: number(3, 64 << 10),
-        window: number(4, 4),
-        seconds: number(5, 5),
-        committers: number(6, 2),
+        dir: argument(1, PathBuf::from("/tmp/penstock-append-path")),
+        logs: argument(2, 16),
+        batch_bytes: argument(3, 64 << 10),
+        window: argument(4, 4),
+        seconds: argument(5, 5),
+        committers: argument(6, 2),
         durability: match std::env::args().nth(7).as_deref() {
             Some("written") => Durability::Written,
             _ => Durability::Fsync,

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use arguments::{directory, number};
+use arguments::{argument, directory};
 use bytes::Bytes;
 use common::{PLAIN, batch};
 use storage::disk::direct::{DirectDisk, run_with_disk};
@@ -28,8 +28,8 @@ const BATCH_BYTES: usize = 16 << 10;
 
 fn main() {
     let dir = directory();
-    let (megabytes, fetch, pause) = (number(2, 512), number(3, 1 << 20), number(4, 500));
-    let (readers, rounds) = (number(5, 1), number(6, 3));
+    let (megabytes, fetch, pause) = (argument(2, 512), argument(3, 1 << 20), argument(4, 500));
+    let (readers, rounds) = (argument(5, 1), argument(6, 3));
     let filled = dir.clone();
     run_with_disk(
         &dir,

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Instant;
 
-use arguments::{directory, number};
+use arguments::{argument, directory};
 use common::{PLAIN, batch};
 use storage::disk::direct::{DirectDisk, run_with_disk};
 use storage::log::append::AppendBatch;
@@ -24,7 +24,7 @@ use storage::types::{LeaderEpoch, LogId, TopicId};
 
 fn main() {
     let dir = directory();
-    let (logs, rounds, side_by_side) = (number(2, 1000), number(3, 3), number(4, 8));
+    let (logs, rounds, side_by_side) = (argument(2, 1000), argument(3, 3), argument(4, 8));
     for _ in 0..rounds {
         let path = dir.clone();
         run_with_disk(&dir, move |disk| async move {

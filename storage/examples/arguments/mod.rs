@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 /// The argument at `index`, `default` if there is none that can be read.
-pub fn number<T: FromStr>(index: usize, default: T) -> T {
+pub fn argument<T: FromStr>(index: usize, default: T) -> T {
     std::env::args()
         .nth(index)
         .and_then(|text| text.parse().ok())
