@@ -109,8 +109,8 @@ pub struct TooLarge {
 #[derive(Clone)]
 pub struct Budget(Rc<RefCell<Books>>);
 
-/// The accounts. Invariants, checked after each change: no class is above its ceiling; what classes use above their
-/// reserves sums to `shared_used` and is within the pool.
+/// The accounts. Invariants: what classes use above their reserves, up to their ceilings, sums to `shared_used`; no class is above
+/// its ceiling and `shared_used` is within the pool, but for what was charged anyway.
 struct Books {
     limits: BudgetLimits,
     accounts: [Account; BUDGET_CLASSES],
@@ -462,8 +462,9 @@ impl Charge {
         fits
     }
 
-    /// Charges `more` bytes also when they do not fit: for what is there already and cannot be refused, as what a log is replayed
-    /// into. Nothing else of the class fits then; other classes with a reserve have it.
+    /// Charges `more` bytes also when they do not fit: for what must not be refused, as what a log is replayed into, and for what its
+    /// caller bounds before ([`Budget::has_room`] for what is only counted afterwards). Nothing else of the class fits then; other
+    /// classes with a reserve have it.
     pub fn grow_anyway(&mut self, more: u64) {
         self.budget.0.borrow_mut().take_anyway(self.class, more);
         self.bytes += more;
@@ -692,20 +693,27 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is charged, split, grown, shrunk and dropped, in whatever order, the accounts are the sum of what is held,
-        /// within their bounds, and nobody waits who would fit.
+        /// Whatever is charged, split, grown, grown anyway, shrunk and dropped, in whatever order, the accounts are the sum of what
+        /// is held, nothing that may be refused takes a class or the pool above its bounds, and nobody waits who would fit.
         #[test]
         fn the_accounts_are_the_sum_of_what_is_held(
-            steps in proptest::collection::vec((0..6_u8, 0..BUDGET_CLASSES, 0..60_u64, any::<prop::sample::Index>()), 1..200)
+            steps in proptest::collection::vec((0..8_u8, 0..BUDGET_CLASSES, 0..60_u64, any::<prop::sample::Index>()), 1..200)
         ) {
             let budget = Budget::new(limits(100));
             let mut held: Vec<Charge> = Vec::new();
             let mut pending: Vec<(BudgetClass, Pending)> = Vec::new();
             let wakes = count();
+            // By class, what was charged whether it fitted or not.
+            let mut anyway = [0; BUDGET_CLASSES];
             for (step, class, bytes, which) in steps {
                 let class = BudgetClass::ALL[class];
                 match step {
-                    0 => held.extend(budget.try_charge(class, bytes)),
+                    0 => {
+                        let charge = budget.try_charge(class, bytes);
+                        let account = budget.read()[class as usize];
+                        prop_assert!(bytes == 0 || charge.is_none() || account.used_bytes <= account.max_bytes);
+                        held.extend(charge);
+                    }
                     1 => {
                         let mut waiting = waiting(&budget, class, bytes);
                         if let Poll::Ready(done) = poll(&mut waiting, &wakes) {
@@ -722,9 +730,22 @@ mod tests {
                     }
                     4 if !held.is_empty() => {
                         let index = which.index(held.len());
-                        let _ = held[index].try_grow(bytes);
+                        let grown = held[index].try_grow(bytes);
+                        let account = budget.read()[held[index].class() as usize];
+                        prop_assert!(bytes == 0 || !grown || account.used_bytes <= account.max_bytes);
                     }
                     5 if !pending.is_empty() => drop(pending.swap_remove(which.index(pending.len()))),
+                    6 if !held.is_empty() => {
+                        let index = which.index(held.len());
+                        held[index].grow_anyway(bytes);
+                        anyway[held[index].class() as usize] += bytes;
+                    }
+                    7 if !held.is_empty() => {
+                        let index = which.index(held.len());
+                        let before = held[index].bytes();
+                        held[index].shrink_by(bytes);
+                        prop_assert_eq!(held[index].bytes(), before.saturating_sub(bytes));
+                    }
                     _ => {}
                 }
                 pending.retain_mut(|(_, waiting)| match poll(waiting, &wakes) {
@@ -734,13 +755,19 @@ mod tests {
                 let limits = limits(100);
                 let mut pool = 0;
                 for account in budget.read() {
+                    let class = limits.classes[account.class as usize];
                     let sum: u64 = held.iter().filter(|c| c.class() == account.class).map(Charge::bytes).sum();
                     prop_assert_eq!(account.used_bytes, sum);
-                    prop_assert!(sum <= account.max_bytes);
+                    prop_assert!(sum <= account.max_bytes.saturating_add(anyway[account.class as usize]));
                     prop_assert_eq!(account.waiting, pending.iter().filter(|(c, _)| *c == account.class).count());
-                    pool += sum.saturating_sub(limits.classes[account.class as usize].reserved_bytes);
+                    // What is above a ceiling is nobody's.
+                    pool += sum.min(class.max_bytes).saturating_sub(class.reserved_bytes);
+                    let first = budget.0.borrow().accounts[account.class as usize].waiting.front().map(|w| w.bytes);
+                    let fits = first.is_some_and(|bytes| budget.0.borrow().after(account.class, bytes).is_some());
+                    prop_assert!(!fits, "somebody of {:?} waits who would fit", account.class);
                 }
-                prop_assert!(pool <= 100);
+                prop_assert_eq!(budget.0.borrow().shared_used, pool);
+                prop_assert!(pool <= 100 + anyway.iter().sum::<u64>());
             }
             drop(pending);
             held.clear();
