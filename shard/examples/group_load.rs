@@ -1,5 +1,5 @@
 //! How long it takes to load a partition of `__consumer_offsets`: builds its log in memory, in the batches a coordinator writes,
-//! and replays it as a shard does that takes the partition up, a read of 256 KiB at a time. Reading from disk is not in it.
+//! and replays it as a shard does that takes the partition up, a read at a time. Reading from disk is not in it.
 //!
 //! `group_load [records] [rounds]`, 1,000,000 and 5 without arguments. Prints of each mixture the best and the worst round, and how
 //! long the processor worked on the best one, which is the same on a host that others use.
@@ -12,11 +12,8 @@ use protocol::record::{BatchBuilder, BatchOptions, NewRecord};
 use protocol::{Str, Uuid};
 use shard::budget::{BUDGET_CLASSES, Budget, BudgetLimits, ClassLimits};
 use shard::coordinator::group::{CommittedOffset, GroupCoordinator, GroupRecord, GroupSettings};
-use shard::coordinator::replay::GroupReplay;
+use shard::coordinator::replay::{GroupReplay, REPLAY_READ_BYTES};
 use shard::env::WallMs;
-
-/// As the driver reads.
-const READ_BYTES: usize = 256 << 10;
 
 const WALL: WallMs = WallMs(1_800_000_000_000);
 
@@ -130,7 +127,7 @@ fn log(mixture: &Mixture, records: usize) -> Vec<Bytes> {
     for round in 0.. {
         for batch in commits(mixture, round) {
             let batch = sealed(&batch, written);
-            if read.len() + batch.len() > READ_BYTES && !read.is_empty() {
+            if read.len() + batch.len() > REPLAY_READ_BYTES && !read.is_empty() {
                 reads.push(read.split().freeze());
             }
             read.extend_from_slice(&batch);

@@ -16,7 +16,7 @@ use super::group::{
     GroupCoordinator, GroupCounters, GroupCursor, GroupImage, GroupOutput, GroupReply, GroupRequest,
     GroupSettings,
 };
-use super::replay::GroupReplay;
+use super::replay::{GroupReplay, REPLAY_READ_BYTES};
 use super::writer::{Batch, Next, Queue};
 use crate::budget::Budget;
 use crate::env::{Env, Instant};
@@ -29,10 +29,6 @@ use crate::router::Router;
 
 /// Bytes of a batch at most: Kafka's default of `max.message.bytes`, which consumers of the topic are made for.
 const BATCH_BYTES_MAX: usize = 1_048_588;
-
-/// Bytes of a log read at once while it is replayed: the shard does nothing else for as long as these take, a millisecond with
-/// small records (3.5 ns a byte, `examples/group_load.rs`). A larger batch comes whole.
-const REPLAY_READ_BYTES: usize = 256 << 10;
 
 /// How long an append may take (`offsets.commit.timeout.ms` of Kafka).
 const APPEND_TIMEOUT: Duration = Duration::from_secs(5);
