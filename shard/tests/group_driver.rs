@@ -435,6 +435,27 @@ fn whoever_waits_when_the_partition_leaves_is_sent_away_and_an_earlier_life_has_
 }
 
 #[test]
+fn a_partition_that_is_taken_up_twice_sends_whoever_waits_away_and_counts_on() {
+    run(|handle| async move {
+        let log = Rc::new(Log::default());
+        let shard = Shard::new(&handle, &log, Canary::None);
+        shard.lead().await;
+        let asked = shard.commit("h", 1);
+        assert_eq!(shard.committed(asked).await, Ok(ErrorCode::NONE));
+        let join = shard.join("g");
+        shard.env.sleep(Duration::from_millis(10)).await;
+        shard.driver.lead(LOG);
+        match shard.told(join).await {
+            Ok(GroupReply::Join(answer)) => assert_eq!(answer.error_code, ErrorCode::NOT_COORDINATOR),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(shard.driver.stats().counters.offsets_committed, 1);
+        shard.lead().await;
+        assert_eq!(shard.fetch("h").await, Ok(Some(1)));
+    });
+}
+
+#[test]
 fn deadlines_are_kept_without_anybody_asking() {
     run(|handle| async move {
         let log = Rc::new(Log::default());

@@ -149,8 +149,10 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
         self.0.env.spawn(async move { driver.keep_deadlines().await });
     }
 
-    /// This shard leads a partition of `__consumer_offsets` from now on: its log is replayed.
+    /// This shard leads a partition of `__consumer_offsets` from now on: its log is replayed. One that it leads already begins
+    /// anew, and whoever waits is sent away.
     pub fn lead(&self, log: LogId) {
+        self.resign(log);
         let life = self.0.env.random();
         let partition = Partition {
             life,
