@@ -12,14 +12,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use protocol::messages::consumer_offsets::GroupMetadataValue;
-use protocol::messages::consumer_protocol::ConsumerProtocolSubscription;
 use protocol::messages::join_group::{JoinGroupRequest, JoinGroupResponseMember};
-use protocol::{ErrorCode, Message, Reader, Str};
+use protocol::{ErrorCode, Str};
 
 use super::member::{MEMBER_BYTES, Member, asked_bytes};
 use super::record::GroupRecord;
 use super::turn::{Then, Turn};
-use crate::budget::{BudgetClass, Charge};
+use crate::budget::{Budget, BudgetClass, Charge};
 use crate::env::{Instant, WallMs};
 use crate::message::ReplyTo;
 
@@ -59,10 +58,10 @@ const GROUP_BYTES: u64 = 1024;
 /// What an id that was given out takes beside its text, bytes, with its timer.
 const PENDING_BYTES: u64 = 256;
 
-/// The part of the shard's memory for coordinators that the members of one group may take: the others have the rest.
-const GROUP_SHARE: u64 = 4;
+/// What the members of one group may take is the shard's memory for coordinators divided by this: the others have the rest.
+const GROUP_SHARE_DIVISOR: u64 = 4;
 
-/// See the module. 300 bytes beside members.
+/// See the module. Takes [`GROUP_BYTES`], its names and its members ([`Member::bytes`]).
 #[derive(Debug)]
 pub(super) struct ClassicGroup {
     pub id: Str,
@@ -84,6 +83,8 @@ pub(super) struct ClassicGroup {
     instances: BTreeMap<Str, Str>,
     /// The memory of the group and its members.
     charge: Charge,
+    /// What of it is for the group's names.
+    names_bytes: u64,
     /// Ids that were given out and not taken up yet, and until when (CG-2).
     pub pending: BTreeMap<Str, Instant>,
     /// Members of the generation that have not synced.
@@ -109,8 +110,8 @@ pub(super) struct ClassicGroup {
 impl ClassicGroup {
     /// An empty group, charged to `charge`, which is empty too.
     pub(super) fn new(id: Str, wall: WallMs, mut charge: Charge) -> Self {
-        charge.grow_anyway(GROUP_BYTES + id.len() as u64);
-        Self {
+        charge.grow_anyway(GROUP_BYTES);
+        let mut group = Self {
             id,
             state: GroupState::Empty,
             since: wall,
@@ -123,6 +124,7 @@ impl ClassicGroup {
             supported: BTreeMap::new(),
             instances: BTreeMap::new(),
             charge,
+            names_bytes: 0,
             pending: BTreeMap::new(),
             unsynced: BTreeSet::new(),
             open_writes: 0,
@@ -133,11 +135,13 @@ impl ClassicGroup {
             initial_left: None,
             rebalancing_since: None,
             sync_deadline: None,
-        }
+        };
+        group.charge_names();
+        group
     }
 
-    /// A group as it was written.
-    pub(super) fn recorded(id: Str, value: &GroupMetadataValue, charge: Charge) -> Self {
+    /// A group as it was written, charged to `charge`, which is empty and of `memory`.
+    pub(super) fn recorded(id: Str, value: &GroupMetadataValue, charge: Charge, memory: &Budget) -> Self {
         let mut group = Self {
             state: if value.members.is_empty() {
                 GroupState::Empty
@@ -147,17 +151,21 @@ impl ClassicGroup {
             generation: value.generation,
             protocol_type: (!value.protocol_type.is_empty()).then(|| value.protocol_type.detached()),
             protocol: value.protocol.as_ref().map(Str::detached),
-            leader: value.leader.as_ref().map(Str::detached),
             ..Self::new(id, WallMs(value.current_state_timestamp), charge)
         };
         for record in &value.members {
             group.insert(Member::recorded(record, value.protocol.as_ref()));
         }
-        group.subscribed = group.find_subscribed();
+        // The member's own id: nothing of the name is held twice.
+        group.leader = value
+            .leader
+            .as_ref()
+            .and_then(|leader| Some(group.members.get(leader)?.id.clone()));
+        group.look_for_subscribed(memory);
         group
     }
 
-    /// The group for the log, with these assignments instead of its members' own where there are any.
+    /// The group for the log, with copies of these assignments instead of its members' own where there are any.
     pub(super) fn record(&self, assignments: Option<&BTreeMap<Str, Bytes>>) -> GroupMetadataValue {
         let protocol = self.protocol.clone().unwrap_or_default();
         GroupMetadataValue {
@@ -171,7 +179,10 @@ impl ClassicGroup {
                 .values()
                 .map(|member| {
                     let assignment = match assignments {
-                        Some(all) => all.get(&member.id).cloned().unwrap_or_default(),
+                        Some(all) => all
+                            .get(&member.id)
+                            .map(|assignment| Bytes::copy_from_slice(assignment))
+                            .unwrap_or_default(),
                         None => member.assignment.clone(),
                     };
                     member.record(&protocol, assignment)
@@ -204,7 +215,22 @@ impl ClassicGroup {
     pub(super) fn recount(&self) -> u64 {
         let members = self.members.values().map(Member::bytes);
         let pending = self.pending.keys().map(|id| PENDING_BYTES + id.len() as u64);
-        GROUP_BYTES + self.id.len() as u64 + members.sum::<u64>() + pending.sum::<u64>()
+        GROUP_BYTES + self.names() + members.sum::<u64>() + pending.sum::<u64>()
+    }
+
+    /// What its own names take, and those of topics its members subscribe to.
+    fn names(&self) -> u64 {
+        let of = |name: &Option<Str>| name.as_ref().map_or(0, |name| name.len());
+        let own = self.id.len() + of(&self.protocol_type) + of(&self.protocol);
+        own as u64 + self.subscribed_bytes()
+    }
+
+    /// To be called when a name has changed.
+    pub(super) fn charge_names(&mut self) {
+        let bytes = self.names();
+        self.charge.shrink_by(self.names_bytes);
+        self.charge.grow_anyway(bytes);
+        self.names_bytes = bytes;
     }
 
     /// An id is given out until then.
@@ -231,15 +257,15 @@ impl ClassicGroup {
             Some(member) => asked.saturating_sub(member.protocols_bytes()),
             None => MEMBER_BYTES + asked,
         };
-        self.may_grow(turn, more)
+        self.may_grow(turn.memory, more)
     }
 
     /// Whether the group's members may take so many bytes more.
-    pub(super) fn may_grow(&self, turn: &Turn<'_>, more: u64) -> bool {
-        let most = turn.memory.max_bytes(BudgetClass::Coordinator) / GROUP_SHARE;
+    pub(super) fn may_grow(&self, memory: &Budget, more: u64) -> bool {
+        let most = memory.max_bytes(BudgetClass::Coordinator) / GROUP_SHARE_DIVISOR;
         more == 0
             || (self.charge.bytes().saturating_add(more) <= most
-                && turn.memory.has_room(BudgetClass::Coordinator, more))
+                && memory.has_room(BudgetClass::Coordinator, more))
     }
 
     /// A member gets an assignment.
@@ -382,6 +408,7 @@ impl ClassicGroup {
     pub(super) fn add(&mut self, member: Member, protocol_type: &Str) {
         if self.members.is_empty() {
             self.protocol_type = Some(protocol_type.detached());
+            self.charge_names();
         }
         if self.leader.is_none() {
             self.leader = Some(member.id.clone());
@@ -469,18 +496,18 @@ impl ClassicGroup {
     }
 
     /// The join phase is over: a new generation (CG-12), empty if nobody is left.
-    pub(super) fn next_generation(&mut self, wall: WallMs) {
+    pub(super) fn next_generation(&mut self, turn: &Turn<'_>) {
         self.generation = self.generation.checked_add(1).unwrap_or(1);
         self.unsynced.clear();
         self.is_assigning = false;
         self.protocol = self.choose_protocol();
-        self.subscribed = self.find_subscribed();
+        self.look_for_subscribed(turn.memory);
         let next = if self.members.is_empty() {
             GroupState::Empty
         } else {
             GroupState::CompletingRebalance
         };
-        self.enter(next, wall);
+        self.enter(next, turn.wall);
     }
 
     /// The protocol most members like best among those that all have (CG-11); of equals the one the leader likes more.
@@ -518,29 +545,6 @@ impl ClassicGroup {
             })
             .collect()
     }
-
-    /// Whether a member of the group subscribes to a topic, as far as is known; who does not say may subscribe to all.
-    pub(super) fn may_subscribe_to(&self, topic: &str) -> bool {
-        self.subscribed
-            .as_ref()
-            .is_none_or(|topics| topics.contains(topic))
-    }
-
-    /// Topics in the metadata of all members; `None` where it is not a consumer's or cannot be read.
-    fn find_subscribed(&self) -> Option<BTreeSet<Str>> {
-        if self.members.is_empty() {
-            return Some(BTreeSet::new());
-        }
-        if self.protocol_type.as_deref() != Some(CONSUMER) {
-            return None;
-        }
-        let protocol = self.protocol.as_deref()?;
-        let mut topics = BTreeSet::new();
-        for member in self.members.values() {
-            topics.extend(subscribed_topics(member.metadata_of(protocol))?);
-        }
-        Some(topics)
-    }
 }
 
 /// Counts a member's protocols, which differ in their names, in or out.
@@ -555,16 +559,4 @@ fn count(supported: &mut BTreeMap<Str, usize>, member: &Member, is_in: bool) {
             }
         }
     }
-}
-
-/// The topics of a consumer's metadata, if it is one: an older or newer version says them at the same place.
-fn subscribed_topics(metadata: Bytes) -> Option<Vec<Str>> {
-    let mut reader = Reader::new(metadata);
-    let version = reader.i16().ok()?;
-    if version < 0 {
-        return None;
-    }
-    let version = version.min(ConsumerProtocolSubscription::MAX_VERSION);
-    let subscription = ConsumerProtocolSubscription::decode(&mut reader, version).ok()?;
-    Some(subscription.topics.iter().map(Str::detached).collect())
 }

@@ -1,69 +1,72 @@
 //! Commits of offsets: who may, which records they make (CG-40…43, CG-49).
 
-use protocol::ErrorCode;
+use protocol::{ErrorCode, Str};
 
 use super::offsets::{CommittedOffset, Offsets};
 use super::record::GroupRecord;
-use super::request::{ByTopic, GroupReply, OffsetCommit};
+use super::request::{ByTopic, CommitTopic, GroupReply, OffsetCommit};
 use super::turn::Then;
+use super::writes::held_bytes;
 use super::{Group, GroupCoordinator, append};
-use crate::budget::BudgetClass;
 use crate::env::{Instant, WallMs};
 use crate::message::ReplyTo;
 
 impl GroupCoordinator {
     pub(super) fn commit(&mut self, to: ReplyTo, commit: &OffsetCommit, now: Instant, wall: WallMs) {
         if let Err(error) = self.check_commit(commit) {
-            let results = commit
-                .topics
-                .iter()
-                .map(|t| {
-                    (
-                        t.name.clone(),
-                        t.partitions.iter().map(|p| (p.0, error)).collect(),
-                    )
-                })
-                .collect();
+            return self.reply(to, refusal(commit, error));
+        }
+        // The frame is charged to a request whose client may leave: nothing of it is kept until this is written.
+        let known = self.groups.get(&commit.group);
+        let id = known.map_or_else(|| commit.group.detached(), |group| group.classic.id.clone());
+        let (records, results) = commit_records(&id, commit, self.settings.offset_metadata_bytes_max, wall);
+        if records.is_empty() {
+            self.with(&id, now, wall, |group, turn| {
+                group.renew_session(turn, &commit.member);
+            });
             return self.reply(to, GroupReply::Commit(results));
+        }
+        let nothing = Offsets::default();
+        let offsets = self.groups.get(&id).map_or(&nothing, |group| &group.offsets);
+        let growth = offsets.growth(commit);
+        let then = Then::Committed { to, results, growth };
+        let held = held_bytes(&records, &then);
+        if !self.effects.writes.have_room(&self.memory, held, growth > 0) {
+            return self.reply(to, refusal(commit, ErrorCode::COORDINATOR_NOT_AVAILABLE));
         }
         let (groups, mut turn) = self.turn(now, wall);
         let memory = turn.memory;
         let group = groups
-            .entry(commit.group.detached())
-            .or_insert_with_key(|id| Group::new(id, wall, memory));
+            .entry(id)
+            .or_insert_with_key(|id| Group::new(id.clone(), wall, memory));
         group.classic.renew_session(&mut turn, &commit.member);
-        let (records, results) = commit_records(commit, turn.settings.offset_metadata_bytes_max, wall);
-        if records.is_empty() {
-            turn.reply(to, GroupReply::Commit(results));
-            return self.drop_void(&commit.group);
-        }
-        let held = group.offsets.growth(commit);
-        group.charge.grow_anyway(held);
-        append(&mut turn, group, records, Then::Committed { to, results, held });
+        append(&mut turn, group, records, then);
     }
 
     fn check_commit(&self, commit: &OffsetCommit) -> Result<(), ErrorCode> {
         // The empty name is that of a group, too, for those who commit without members (as in Kafka).
-        let group = self.groups.get(&commit.group);
-        match group {
-            Some(group) if group.is_ending => return Err(ErrorCode::COORDINATOR_NOT_AVAILABLE),
-            Some(group) => group.classic.check_commit(commit)?,
-            None if commit.generation < 0 => {}
-            None if commit.version >= 9 => return Err(ErrorCode::GROUP_ID_NOT_FOUND),
-            None => return Err(ErrorCode::ILLEGAL_GENERATION),
+        match self.groups.get(&commit.group) {
+            Some(group) if group.is_ending => Err(ErrorCode::COORDINATOR_NOT_AVAILABLE),
+            Some(group) => group.classic.check_commit(commit),
+            None if commit.generation < 0 => Ok(()),
+            None if commit.version >= 9 => Err(ErrorCode::GROUP_ID_NOT_FOUND),
+            None => Err(ErrorCode::ILLEGAL_GENERATION),
         }
-        let nothing = Offsets::default();
-        let more = group.map_or(&nothing, |g| &g.offsets).growth(commit);
-        // What is committed already can always be committed again.
-        if more > 0 && !self.memory.has_room(BudgetClass::Coordinator, more) {
-            return Err(ErrorCode::COORDINATOR_NOT_AVAILABLE);
-        }
-        Ok(())
     }
 }
 
-/// The records of a commit, and the answer if they get committed (CG-42).
+/// The answer that refuses all of a commit.
+fn refusal(commit: &OffsetCommit, error: ErrorCode) -> GroupReply {
+    let refused = |topic: &CommitTopic| {
+        let partitions = topic.partitions.iter().map(|p| (p.0, error));
+        (topic.name.clone(), partitions.collect())
+    };
+    GroupReply::Commit(commit.topics.iter().map(refused).collect())
+}
+
+/// The records of a commit, and the answer if they get committed (CG-42). Of the request's frame they hold nothing.
 fn commit_records(
+    group: &Str,
     commit: &OffsetCommit,
     metadata_max: usize,
     wall: WallMs,
@@ -75,6 +78,7 @@ fn commit_records(
     let mut records = Vec::new();
     let mut results = Vec::with_capacity(commit.topics.len());
     for topic in &commit.topics {
+        let name = topic.name.detached();
         let mut partitions = Vec::with_capacity(topic.partitions.len());
         for (partition, offset, leader_epoch, metadata) in &topic.partitions {
             if metadata.len() > metadata_max && metadata.encode_utf16().count() > metadata_max {
@@ -83,8 +87,8 @@ fn commit_records(
             }
             partitions.push((*partition, ErrorCode::NONE));
             records.push(GroupRecord::Offset {
-                group: commit.group.clone(),
-                topic: topic.name.clone(),
+                group: group.clone(),
+                topic: name.clone(),
                 partition: *partition,
                 offset: Some(CommittedOffset {
                     offset: *offset,
@@ -96,7 +100,7 @@ fn commit_records(
                 }),
             });
         }
-        results.push((topic.name.clone(), partitions));
+        results.push((name, partitions));
     }
     (records, results)
 }

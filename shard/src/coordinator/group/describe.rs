@@ -5,7 +5,23 @@ use protocol::messages::describe_groups::{DescribeGroupsResponseDescribedGroup, 
 use protocol::messages::list_groups::ListedGroup;
 use protocol::{ErrorCode, Str};
 
+use super::GroupCoordinator;
 use super::classic::{ClassicGroup, GroupState};
+use super::request::GroupReply;
+use crate::message::ReplyTo;
+
+impl GroupCoordinator {
+    pub(super) fn describe(&mut self, to: ReplyTo, id: &Str) {
+        let group = self.groups.get(id);
+        let told = group.map_or_else(|| dead(id), |group| group.classic.describe());
+        self.reply(to, GroupReply::Describe(told));
+    }
+
+    pub(super) fn list(&mut self, to: ReplyTo) {
+        let listed = self.groups.values().map(|g| g.classic.listed()).collect();
+        self.reply(to, GroupReply::List(listed));
+    }
+}
 
 impl ClassicGroup {
     /// For DescribeGroups. Metadata and assignments are shown of a stable group (CG-61).
@@ -50,7 +66,7 @@ impl ClassicGroup {
 
 /// For DescribeGroups of a group that does not exist: it is dead, in every version; from 6 on that is an error, which is the
 /// caller's to say.
-pub(super) fn dead(group: &Str) -> DescribeGroupsResponseDescribedGroup {
+fn dead(group: &Str) -> DescribeGroupsResponseDescribedGroup {
     DescribeGroupsResponseDescribedGroup {
         group_id: group.clone(),
         group_state: Str::from_static("Dead"),

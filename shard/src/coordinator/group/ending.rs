@@ -26,6 +26,9 @@ impl GroupCoordinator {
         let group = match groups.get_mut(id) {
             _ if id.is_empty() => return turn.reply(to, refused(ErrorCode::INVALID_GROUP_ID)),
             None => return turn.reply(to, refused(ErrorCode::GROUP_ID_NOT_FOUND)),
+            Some(_) if !turn.may_append() => {
+                return turn.reply(to, refused(ErrorCode::COORDINATOR_NOT_AVAILABLE));
+            }
             Some(group) => group,
         };
         let classic = &group.classic;
@@ -34,7 +37,10 @@ impl GroupCoordinator {
         }
         let mut records = Vec::new();
         let mut results = Vec::with_capacity(topics.len());
+        let id = &classic.id;
         for (topic, partitions) in topics {
+            // What is kept until it is written holds no frame.
+            let topic = &topic.detached();
             let error = classic.check_offset_delete(topic).err().unwrap_or_default();
             results.push((topic.clone(), partitions.iter().map(|p| (*p, error)).collect()));
             let kept = partitions
@@ -53,7 +59,9 @@ impl GroupCoordinator {
         let refused = |error| deletion(id, Err(error));
         match groups.get_mut(id) {
             None => turn.reply(to, refused(ErrorCode::GROUP_ID_NOT_FOUND)),
-            Some(group) if group.is_ending => turn.reply(to, refused(ErrorCode::COORDINATOR_NOT_AVAILABLE)),
+            Some(group) if group.is_ending || !turn.may_append() => {
+                turn.reply(to, refused(ErrorCode::COORDINATOR_NOT_AVAILABLE));
+            }
             Some(group) if group.classic.state != GroupState::Empty => {
                 turn.reply(to, refused(ErrorCode::NON_EMPTY_GROUP));
             }

@@ -83,6 +83,9 @@ impl ClassicGroup {
         let id = Str::from(format!("{name}-{}", hyphenated(joining.fresh)));
         match &request.group_instance_id {
             Some(instance) => match self.instance(instance).cloned() {
+                Some(_) if self.state == GroupState::Stable && !turn.may_append() => {
+                    return Err(ErrorCode::COORDINATOR_NOT_AVAILABLE);
+                }
                 Some(old) => self.replace_member(turn, joining, &old, id),
                 None => self.add_member(turn, joining, id),
             },
@@ -348,7 +351,7 @@ impl ClassicGroup {
             self.set_join_deadline(turn, timeout);
             return;
         }
-        self.next_generation(turn.wall);
+        self.next_generation(turn);
         if self.is_empty() {
             self.rebalancing_since = None;
             let record = GroupRecord::Group {

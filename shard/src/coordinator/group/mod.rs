@@ -3,7 +3,11 @@
 //! answers and appends come out of [`GroupCoordinator::poll_output`].
 //!
 //! Members live in memory and survive a restart as they were when their generation got its assignment; offsets change only
-//! by records that are committed. Costs are noted at [`classic`], [`member`] and [`offsets`].
+//! by records that are committed. Costs are noted at [`classic`], [`member`], [`offsets`] and [`writes`].
+//!
+//! Unlike Kafka, the first JoinGroup of a new group writes nothing: Kafka writes the group as an empty generation 0 first. Readers of
+//! `__consumer_offsets` see that record; members do not. A group whose every id was given out in vain is gone at once here, there
+//! with the next search for old offsets.
 
 mod classic;
 mod commit;
@@ -16,16 +20,20 @@ mod record;
 mod request;
 mod session;
 mod stats;
+mod subscribed;
 mod sync;
 mod timers;
 mod turn;
+mod writes;
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use protocol::messages::delete_groups::DeletableGroupResult;
+use protocol::messages::heartbeat::HeartbeatRequest;
 use protocol::messages::join_group::JoinGroupRequest;
-use protocol::messages::leave_group::LeaveGroupResponse;
+use protocol::messages::leave_group::{LeaveGroupRequest, LeaveGroupResponse};
+use protocol::messages::sync_group::SyncGroupRequest;
 use protocol::{DecodeError, ErrorCode, Str};
 
 pub use self::classic::GroupState;
@@ -41,7 +49,8 @@ use self::classic::ClassicGroup;
 use self::join::Joining;
 use self::offsets::Offsets;
 use self::timers::Timer;
-use self::turn::{Effects, Then, Turn, Write};
+use self::turn::{Effects, Then, Turn};
+use self::writes::Write;
 use crate::budget::{Budget, BudgetClass, Charge};
 use crate::env::{Instant, WallMs};
 use crate::message::ReplyTo;
@@ -60,17 +69,18 @@ pub struct GroupCoordinator {
 struct Group {
     classic: ClassicGroup,
     offsets: Offsets,
-    /// The memory of the offsets, and of commits under way.
+    /// The memory of the offsets.
     charge: Charge,
     /// Its end is being written: nobody joins, nothing is committed until then.
     is_ending: bool,
 }
 
 impl Group {
-    fn new(id: &Str, wall: WallMs, memory: &Budget) -> Self {
+    /// An empty group with this name, which holds no frame.
+    fn new(id: Str, wall: WallMs, memory: &Budget) -> Self {
         let charge = || memory.empty_charge(BudgetClass::Coordinator);
         Self {
-            classic: ClassicGroup::new(id.detached(), wall, charge()),
+            classic: ClassicGroup::new(id, wall, charge()),
             offsets: Offsets::default(),
             charge: charge(),
             is_ending: false,
@@ -102,10 +112,10 @@ impl GroupCoordinator {
     #[must_use]
     pub fn new(settings: GroupSettings, memory: Budget) -> Self {
         Self {
+            effects: Effects::new(&memory),
             memory,
             settings,
             groups: BTreeMap::new(),
-            effects: Effects::default(),
         }
     }
 
@@ -122,11 +132,12 @@ impl GroupCoordinator {
                 let entry = self
                     .groups
                     .entry(group.detached())
-                    .or_insert_with_key(|id| Group::new(id, wall, &self.memory));
+                    .or_insert_with_key(|id| Group::new(id.clone(), wall, &self.memory));
                 let charge = entry.classic.empty_charge();
-                entry.classic = ClassicGroup::recorded(entry.classic.id.clone(), &value, charge);
+                entry.classic =
+                    ClassicGroup::recorded(entry.classic.id.clone(), &value, charge, &self.memory);
             }
-            Some(record) => self.apply(record, wall),
+            Some(record) => self.apply(&record, wall),
             None => {}
         }
         Ok(())
@@ -163,53 +174,16 @@ impl GroupCoordinator {
                 };
                 self.join(&joining, now, wall);
             }
-            GroupRequest::Sync(request) => {
-                let (group, mut turn) = self.existing(&request.group_id, now, wall);
-                match group {
-                    Ok(group) => group.classic.sync(&mut turn, to, &request),
-                    Err(error) => turn.reply(to, sync::refusal(error)),
-                }
-            }
-            GroupRequest::Heartbeat(request) => {
-                let (group, mut turn) = self.existing(&request.group_id, now, wall);
-                let outcome = group.and_then(|group| group.classic.heartbeat(&mut turn, &request));
-                turn.reply(to, GroupReply::Heartbeat(outcome.err().unwrap_or_default()));
-            }
-            GroupRequest::Leave(request) => {
-                let (group, mut turn) = self.existing(&request.group_id, now, wall);
-                let answer = match group {
-                    Ok(group) => group.classic.leave(&mut turn, &request),
-                    // Of a group that is not there nobody is a member.
-                    Err(ErrorCode::UNKNOWN_MEMBER_ID) => session::unknown_to_all(&request),
-                    Err(error_code) => LeaveGroupResponse {
-                        error_code,
-                        ..LeaveGroupResponse::default()
-                    },
-                };
-                turn.reply(to, GroupReply::Leave(answer));
-                self.drop_void(&request.group_id);
-            }
+            GroupRequest::Sync(request) => self.sync(to, &request, now, wall),
+            GroupRequest::Heartbeat(request) => self.heartbeat(to, &request, now, wall),
+            GroupRequest::Leave(request) => self.leave(to, &request, now, wall),
             GroupRequest::Commit(commit) => self.commit(to, &commit, now, wall),
-            GroupRequest::Fetch(asked) => {
-                let nothing = Offsets::default();
-                let offsets = self.groups.get(&asked.group).map_or(&nothing, |g| &g.offsets);
-                let found = offsets.fetch(&asked);
-                self.reply(to, GroupReply::Fetch(found));
-            }
+            GroupRequest::Fetch(asked) => self.fetch(to, &asked),
             GroupRequest::DeleteOffsets { group, topics } => {
                 self.delete_offsets(to, &group, &topics, now, wall)
             }
-            GroupRequest::Describe(id) => {
-                let told = self
-                    .groups
-                    .get(&id)
-                    .map_or_else(|| describe::dead(&id), |g| g.classic.describe());
-                self.reply(to, GroupReply::Describe(told));
-            }
-            GroupRequest::List => {
-                let listed = self.groups.values().map(|g| g.classic.listed()).collect();
-                self.reply(to, GroupReply::List(listed));
-            }
+            GroupRequest::Describe(id) => self.describe(to, &id),
+            GroupRequest::List => self.list(to),
             GroupRequest::Delete(id) => self.delete(to, &id, now, wall),
         }
     }
@@ -222,21 +196,12 @@ impl GroupCoordinator {
         now: Instant,
         wall: WallMs,
     ) {
-        let done = self
-            .effects
-            .writes
-            .pop_front_if(|w| w.id == write)
-            .expect("appends are done in their order");
-        if let Then::Committed { held, .. } = &done.then
-            && let Some(group) = self.groups.get_mut(&done.group)
-        {
-            // What it really takes is charged as it is applied.
-            group.charge.shrink_by(*held);
-        }
+        // What it held is given back, what stays is charged as it is applied.
+        let done = self.effects.writes.pop(write);
         let outcome = outcome.map_err(told_to_members);
         if outcome.is_ok() {
             for record in done.records.iter() {
-                self.apply(record.clone(), wall);
+                self.apply(record, wall);
             }
             self.effects.counters.count(&done);
         }
@@ -278,10 +243,10 @@ impl GroupCoordinator {
 
     /// This coordinator ends, another one takes over: the answers of all who wait.
     #[must_use]
-    pub fn close(mut self) -> Vec<(ReplyTo, GroupReply)> {
+    pub fn close(self) -> Vec<(ReplyTo, GroupReply)> {
         let error = ErrorCode::NOT_COORDINATOR;
         let mut replies = Vec::new();
-        for write in std::mem::take(&mut self.effects.writes) {
+        for write in self.effects.writes.into_all() {
             match write.then {
                 Then::Committed { to, results, .. } => {
                     replies.push((to, GroupReply::Commit(unless_failed(results, Err(error)))));
@@ -365,10 +330,46 @@ impl GroupCoordinator {
         let memory = turn.memory;
         groups
             .entry(request.group_id.detached())
-            .or_insert_with_key(|id| Group::new(id, wall, memory))
+            .or_insert_with_key(|id| Group::new(id.clone(), wall, memory))
             .classic
             .join(&mut turn, joining);
         self.drop_void(&request.group_id);
+    }
+
+    fn sync(&mut self, to: ReplyTo, request: &SyncGroupRequest, now: Instant, wall: WallMs) {
+        let (group, mut turn) = self.existing(&request.group_id, now, wall);
+        match group {
+            Ok(group) => group.classic.sync(&mut turn, to, request),
+            Err(error) => turn.reply(to, sync::refusal(error)),
+        }
+    }
+
+    fn heartbeat(&mut self, to: ReplyTo, request: &HeartbeatRequest, now: Instant, wall: WallMs) {
+        let (group, mut turn) = self.existing(&request.group_id, now, wall);
+        let outcome = group.and_then(|group| group.classic.heartbeat(&mut turn, request));
+        turn.reply(to, GroupReply::Heartbeat(outcome.err().unwrap_or_default()));
+    }
+
+    fn leave(&mut self, to: ReplyTo, request: &LeaveGroupRequest, now: Instant, wall: WallMs) {
+        let (group, mut turn) = self.existing(&request.group_id, now, wall);
+        let answer = match group {
+            Ok(group) => group.classic.leave(&mut turn, request),
+            // Of a group that is not there nobody is a member.
+            Err(ErrorCode::UNKNOWN_MEMBER_ID) => session::unknown_to_all(request),
+            Err(error_code) => LeaveGroupResponse {
+                error_code,
+                ..LeaveGroupResponse::default()
+            },
+        };
+        turn.reply(to, GroupReply::Leave(answer));
+        self.drop_void(&request.group_id);
+    }
+
+    fn fetch(&mut self, to: ReplyTo, asked: &OffsetFetch) {
+        let nothing = Offsets::default();
+        let offsets = self.groups.get(&asked.group).map_or(&nothing, |g| &g.offsets);
+        let found = offsets.fetch(asked);
+        self.reply(to, GroupReply::Fetch(found));
     }
 
     fn check_join(&self, request: &JoinGroupRequest) -> Result<(), ErrorCode> {
@@ -386,7 +387,7 @@ impl GroupCoordinator {
         }
     }
 
-    fn apply(&mut self, record: GroupRecord, wall: WallMs) {
+    fn apply(&mut self, record: &GroupRecord, wall: WallMs) {
         match record {
             GroupRecord::Offset {
                 group,
@@ -394,16 +395,17 @@ impl GroupCoordinator {
                 partition,
                 offset,
             } => {
-                if let Some(group) = self.groups.get_mut(&group) {
-                    group.apply(&topic, partition, offset);
+                if let Some(group) = self.groups.get_mut(group) {
+                    group.apply(topic, *partition, offset.clone());
                 } else if offset.is_some() {
-                    let mut new = Group::new(&group, wall, &self.memory);
-                    new.apply(&topic, partition, offset);
-                    self.groups.insert(group.detached(), new);
+                    let id = group.detached();
+                    let mut new = Group::new(id.clone(), wall, &self.memory);
+                    new.apply(topic, *partition, offset.clone());
+                    self.groups.insert(id, new);
                 }
             }
             GroupRecord::Group { group, value: None } => {
-                if let Some(entry) = self.groups.get_mut(&group) {
+                if let Some(entry) = self.groups.get_mut(group) {
                     entry.classic.forget(wall);
                 }
             }

@@ -1,5 +1,5 @@
-//! Committed offsets of a group: who may commit, what is found, what grows old (CG-40…51). About 200 bytes for each
-//! partition beside the metadata.
+//! Committed offsets of a group: who may commit, what is found, what grows old (CG-40…51). A partition takes [`OFFSET_BYTES`] and
+//! its metadata, a topic [`TOPIC_BYTES`] and its name.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Included, Unbounded};

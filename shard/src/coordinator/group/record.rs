@@ -3,8 +3,8 @@
 
 use bytes::Bytes;
 use protocol::messages::consumer_offsets::{
-    GroupMetadataKey, GroupMetadataValue, LegacyOffsetCommitKey, LegacyOffsetCommitValue, OffsetCommitKey,
-    OffsetCommitValue,
+    GroupMetadataKey, GroupMetadataValue, LegacyOffsetCommitKey, LegacyOffsetCommitValue, MemberMetadata,
+    OffsetCommitKey, OffsetCommitValue,
 };
 use protocol::{DecodeError, EncodeError, Message, Reader, Str, Writer};
 
@@ -15,6 +15,9 @@ const OFFSET_VERSION: i16 = 4;
 const OFFSET_VERSION_WITH_EXPIRY: i16 = 1;
 /// The version of a group's value that Kafka 4.3 writes.
 const GROUP_VERSION: i16 = 3;
+
+/// What the allocation of an offset's metadata takes beside the text, bytes.
+const TEXT_BYTES: u64 = 40;
 
 /// One record. A missing value is a tombstone.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,6 +43,23 @@ pub enum GroupRecord {
 }
 
 impl GroupRecord {
+    /// What it takes while it is written, bytes, with what it may share with its group: that may change meanwhile.
+    pub(super) fn bytes(&self) -> u64 {
+        let beside = match self {
+            Self::Offset { topic, offset, .. } => {
+                topic.len() + offset.as_ref().map_or(0, |offset| offset.metadata.len())
+            }
+            Self::Group { value, .. } => value.as_ref().map_or(0, |value| {
+                let name = |name: &Option<Str>| name.as_ref().map_or(0, |name| name.len());
+                value.protocol_type.len()
+                    + name(&value.protocol)
+                    + name(&value.leader)
+                    + value.members.iter().map(member_bytes).sum::<usize>()
+            }),
+        };
+        size_of::<Self>() as u64 + TEXT_BYTES + beside as u64
+    }
+
     /// Key and value as they are stored.
     ///
     /// # Errors
@@ -108,6 +128,17 @@ impl GroupRecord {
     }
 }
 
+fn member_bytes(member: &MemberMetadata) -> usize {
+    let instance = member.group_instance_id.as_ref();
+    size_of::<MemberMetadata>()
+        + member.member_id.len()
+        + instance.map_or(0, |instance| instance.len())
+        + member.client_id.len()
+        + member.client_host.len()
+        + member.subscription.len()
+        + member.assignment.len()
+}
+
 /// A message behind the number that says what it is: the record type of a key, the version of a value.
 fn versioned<M: Message>(message: &M, number: i16, version: i16) -> Result<Bytes, EncodeError> {
     let mut w = Writer::new();
@@ -168,7 +199,6 @@ fn legacy_offset(value: &Bytes) -> Result<CommittedOffset, DecodeError> {
 #[cfg(test)]
 mod tests {
     use protocol::Uuid;
-    use protocol::messages::consumer_offsets::MemberMetadata;
 
     use super::*;
 

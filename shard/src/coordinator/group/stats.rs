@@ -7,7 +7,8 @@ use protocol::Str;
 
 use super::classic::GroupState;
 use super::record::GroupRecord;
-use super::turn::{Then, Write};
+use super::turn::Then;
+use super::writes::Write;
 use super::{Group, GroupCoordinator};
 use crate::histogram::Histogram;
 
@@ -136,20 +137,6 @@ impl GroupCoordinator {
     #[must_use]
     pub fn counters(&self) -> &GroupCounters {
         &self.effects.counters
-    }
-
-    /// What its groups take of the shard's memory, counted anew; commits under way are in it.
-    #[cfg(test)]
-    pub(super) fn recount(&self) -> u64 {
-        let groups = self.groups.values();
-        let held = self.effects.writes.iter().map(|write| match write.then {
-            Then::Committed { held, .. } => held,
-            _ => 0,
-        });
-        groups
-            .map(|g| g.classic.recount() + g.offsets.bytes())
-            .sum::<u64>()
-            + held.sum::<u64>()
     }
 
     /// Adds groups and offsets to `page`, in order from behind `from` on, as long as it holds fewer than `entries_max` (a group

@@ -33,6 +33,11 @@ impl ClassicGroup {
             self.renew_session(turn, id);
             return self.answer_sync(turn, id, to);
         }
+        let assigns = self.is_leader(id) && !self.is_assigning;
+        if assigns && !turn.may_append() {
+            // It joins again, is told the same generation, and tries again.
+            return turn.reply(to, refusal(ErrorCode::COORDINATOR_NOT_AVAILABLE));
+        }
         self.unsynced.remove(id);
         if let Some(before) = self.member_mut(id).and_then(|m| m.sync.replace(to)) {
             // Its client has given the earlier one up.
@@ -41,7 +46,7 @@ impl ClassicGroup {
         if self.unsynced.is_empty() {
             self.cancel_sync_deadline(turn);
         }
-        if self.is_leader(id) && !self.is_assigning {
+        if assigns {
             self.write_assignment(turn, request);
         }
     }
@@ -71,7 +76,7 @@ impl ClassicGroup {
             .iter()
             .map(|a| (a.member_id.clone(), a.assignment.clone()))
             .collect();
-        if !self.may_grow(turn, self.growth(&assignments)) {
+        if !self.may_grow(turn.memory, self.growth(&assignments)) {
             self.send_syncs_away(turn, ErrorCode::COORDINATOR_NOT_AVAILABLE);
             return self.maybe_rebalance(turn, RebalanceReason::AssignmentFailed);
         }
@@ -115,7 +120,7 @@ impl ClassicGroup {
         }) = record
         {
             for of in &written.members {
-                self.set_assignment(&of.member_id, Bytes::copy_from_slice(&of.assignment));
+                self.set_assignment(&of.member_id, of.assignment.clone());
             }
         }
         self.enter(GroupState::Stable, turn.wall);

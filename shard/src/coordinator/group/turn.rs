@@ -6,9 +6,10 @@ use std::rc::Rc;
 use protocol::{ErrorCode, Str};
 
 use super::record::GroupRecord;
-use super::request::{ByTopic, GroupOutput, GroupReply, GroupSettings, WriteId};
+use super::request::{ByTopic, GroupOutput, GroupReply, GroupSettings};
 use super::stats::GroupCounters;
 use super::timers::Timers;
+use super::writes::OpenWrites;
 use crate::budget::Budget;
 use crate::env::{Instant, WallMs};
 use crate::message::ReplyTo;
@@ -20,8 +21,8 @@ pub(super) enum Then {
     Committed {
         to: ReplyTo,
         results: ByTopic<ErrorCode>,
-        /// Bytes that were charged for it beforehand.
-        held: u64,
+        /// By how many bytes it makes the group larger.
+        growth: u64,
     },
     /// The assignment of a generation takes effect.
     Assigned { generation: i32 },
@@ -42,23 +43,24 @@ pub(super) enum Then {
     Nothing,
 }
 
-/// An append under way.
-#[derive(Debug)]
-pub(super) struct Write {
-    pub id: WriteId,
-    pub group: Str,
-    pub records: Rc<[GroupRecord]>,
-    pub then: Then,
-}
-
 /// Where the effects of a coordinator's calls go.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Effects {
     pub outputs: VecDeque<GroupOutput>,
     pub timers: Timers,
-    pub writes: VecDeque<Write>,
-    pub next_write: u64,
+    pub writes: OpenWrites,
     pub counters: GroupCounters,
+}
+
+impl Effects {
+    pub(super) fn new(memory: &Budget) -> Self {
+        Self {
+            outputs: VecDeque::new(),
+            timers: Timers::default(),
+            writes: OpenWrites::new(memory),
+            counters: GroupCounters::default(),
+        }
+    }
 }
 
 /// See the module.
@@ -75,20 +77,17 @@ impl Turn<'_> {
         self.effects.outputs.push_back(GroupOutput::Reply { to, reply });
     }
 
-    /// Appends records for a group, and remembers what to do then.
+    /// Whether a client may have something appended that adds nothing to what is kept.
+    pub(super) fn may_append(&self) -> bool {
+        self.effects.writes.have_room(self.memory, 0, false)
+    }
+
+    /// Appends records for a group, and remembers what to do then. They hold no frame of a request, which is charged no longer.
     pub(super) fn append(&mut self, group: &Str, records: Vec<GroupRecord>, then: Then) {
-        let id = WriteId(self.effects.next_write);
         let records: Rc<[GroupRecord]> = records.into();
-        self.effects.next_write += 1;
-        self.effects.outputs.push_back(GroupOutput::Append {
-            write: id,
-            records: Rc::clone(&records),
-        });
-        self.effects.writes.push_back(Write {
-            id,
-            group: group.clone(),
-            records,
-            then,
-        });
+        let write = self.effects.writes.push(group.clone(), Rc::clone(&records), then);
+        self.effects
+            .outputs
+            .push_back(GroupOutput::Append { write, records });
     }
 }

@@ -7,6 +7,7 @@ mod offsets;
 mod stats;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -245,6 +246,39 @@ impl Fixture {
         match self.take(to) {
             Some(GroupReply::Leave(answer)) if answer.error_code != ErrorCode::NONE => answer.error_code,
             Some(GroupReply::Leave(answer)) => answer.members[0].error_code,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// A commit of somebody who is no member: some partitions of a topic, each with this metadata.
+    fn send_commit(&mut self, group: &str, topic: &str, partitions: Range<i32>, metadata: &str) -> ReplyTo {
+        let metadata = Str::from(metadata.to_owned());
+        self.send(GroupRequest::Commit(OffsetCommit {
+            group: Str::from(group.to_owned()),
+            generation: -1,
+            version: 8,
+            topics: vec![CommitTopic {
+                name: Str::from(topic.to_owned()),
+                id: Uuid::ONE,
+                partitions: partitions
+                    .map(|p| (p, i64::from(p) * 10, -1, metadata.clone()))
+                    .collect(),
+            }],
+            ..OffsetCommit::default()
+        }))
+    }
+
+    /// The same, written; the answer for its first partition.
+    fn commit(&mut self, group: &str, topic: &str, partitions: Range<i32>, metadata: &str) -> ErrorCode {
+        let to = self.send_commit(group, topic, partitions, metadata);
+        self.finish_writes();
+        self.committed(to)
+    }
+
+    /// What a commit was answered for its first partition.
+    fn committed(&mut self, to: ReplyTo) -> ErrorCode {
+        match self.take(to) {
+            Some(GroupReply::Commit(results)) => results[0].1[0].1,
             other => panic!("{other:?}"),
         }
     }

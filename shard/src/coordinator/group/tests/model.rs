@@ -225,7 +225,7 @@ impl Model {
         }
         assert_eq!(
             self.f.memory.read()[BudgetClass::Coordinator as usize].used_bytes,
-            self.f.coordinator.recount()
+            memory::recount(&self.f.coordinator)
         );
         // An acknowledged commit is found, or a later one.
         let found = group.and_then(|g| g.offsets.get("t", 0)).map(|o| o.offset);

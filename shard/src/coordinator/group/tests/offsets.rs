@@ -21,10 +21,7 @@ fn commit_of(offset: i64) -> OffsetCommit {
 fn committed(f: &mut Fixture, commit: OffsetCommit) -> ErrorCode {
     let to = f.send(GroupRequest::Commit(commit));
     f.finish_writes();
-    match f.take(to) {
-        Some(GroupReply::Commit(results)) => results[0].1[0].1,
-        other => panic!("{other:?}"),
-    }
+    f.committed(to)
 }
 
 fn found(f: &mut Fixture) -> Option<i64> {

@@ -2,23 +2,6 @@
 
 use super::*;
 
-fn commit(f: &mut Fixture, group: &str, topic: &str, partitions: i32) {
-    f.send(GroupRequest::Commit(OffsetCommit {
-        group: Str::from(group.to_owned()),
-        generation: -1,
-        version: 8,
-        topics: vec![CommitTopic {
-            name: Str::from(topic.to_owned()),
-            id: Uuid::ONE,
-            partitions: (0..partitions)
-                .map(|p| (p, i64::from(p) * 10, -1, Str::new()))
-                .collect(),
-        }],
-        ..OffsetCommit::default()
-    }));
-    f.finish_writes();
-}
-
 /// A group and its offsets: topic, partition, offset.
 type Told = (Str, Vec<(Str, i32, i64)>);
 
@@ -52,9 +35,9 @@ fn read(f: &Fixture, entries_max: usize) -> Vec<Told> {
 fn pages_of_any_size_hold_every_group_and_offset_once() {
     let mut f = Fixture::new();
     for (group, topics) in [("", 1), ("a", 0), ("b", 3), ("c", 1), ("d", 2)] {
-        commit(&mut f, group, "first", 1);
+        f.commit(group, "first", 0..1, "");
         for n in 0..topics {
-            commit(&mut f, group, &format!("t{n}"), 5);
+            f.commit(group, &format!("t{n}"), 0..5, "");
         }
     }
     f.stable(2);
@@ -107,12 +90,12 @@ fn a_rebalance_counts_with_its_reason_and_its_time() {
 #[test]
 fn offsets_count_as_committed_expired_or_deleted() {
     let mut f = Fixture::new();
-    commit(&mut f, "a", "t", 3);
-    commit(&mut f, "b", "t", 2);
+    f.commit("a", "t", 0..3, "");
+    f.commit("b", "t", 0..2, "");
     f.coordinator.forget_topics(&["t".into()], f.now, f.wall);
     f.collect();
     f.finish_writes();
-    commit(&mut f, "c", "u", 4);
+    f.commit("c", "u", 0..4, "");
     f.pass(Duration::from_secs(8 * 24 * 60 * 60));
     f.finish_writes();
     let counters = f.coordinator.counters();
