@@ -2,6 +2,7 @@
 //! input and the side-by-side comparison. The broker does not need this crate.
 #![allow(unreachable_pub)] // a library for its own binaries and tests only
 
+mod bounded;
 pub mod bulk;
 pub mod clients;
 pub mod compare;

@@ -30,6 +30,7 @@ type versionLine struct {
 	Version string  `json:"version"`
 	Served  bool    `json:"served"`
 	OK      bool    `json:"ok"`
+	InTime  bool    `json:"in_time"`
 	Error   *string `json:"error"`
 }
 
@@ -59,7 +60,7 @@ func versions(arguments []string) {
 					name += "-unasked"
 				}
 				err := bounded(*bootstrap, *prefix+"-"+name, version, asks)
-				line := versionLine{Version: name, Served: version.IsAtLeast(firstServed), OK: err == nil}
+				line := versionLine{Version: name, Served: version.IsAtLeast(firstServed), OK: err == nil, InTime: !errors.Is(err, context.DeadlineExceeded)}
 				if err != nil {
 					message := err.Error()
 					line.Error = &message
@@ -68,7 +69,7 @@ func versions(arguments []string) {
 				lock.Lock()
 				defer lock.Unlock()
 				fmt.Println(string(out))
-				failed = failed || line.OK != line.Served || errors.Is(err, context.DeadlineExceeded)
+				failed = failed || line.OK != line.Served || !line.InTime
 			}()
 		}
 	}

@@ -2,17 +2,13 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
-
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
+use std::time::Duration;
 
 use super::{CLIENTS, Case, ClientRun, Outcome};
+use crate::bounded;
 use crate::error::{Doing, Result, failed};
 
 /// Set-up downloads packages and compiles.
@@ -51,26 +47,40 @@ pub fn run_matrix(options: &Options) -> Result<Vec<ClientRun>> {
     let wanted = CLIENTS
         .into_iter()
         .filter(|&name| options.only.is_empty() || options.only.iter().any(|only| only == name));
-    let queue = Mutex::new(wanted.collect::<VecDeque<_>>());
-    let done = Mutex::new(Vec::new());
+    let mut runs = in_parallel(wanted, options.parallel, |client| {
+        let outcome = run_client(client, &cache.join(client), options)
+            .unwrap_or_else(|error| Outcome::Failed(error.to_string(), Vec::new()));
+        ClientRun { client, outcome }
+    });
+    runs.sort_by_key(|run| CLIENTS.iter().position(|&name| name == run.client));
+    Ok(runs)
+}
+
+/// Does each piece of work, some at the same time; the results as they come.
+pub(super) fn in_parallel<T: Send, R: Send>(
+    work: impl IntoIterator<Item = T>,
+    parallel: usize,
+    run: impl Fn(T) -> R + Sync,
+) -> Vec<R> {
+    let (queue, done) = (
+        Mutex::new(work.into_iter().collect::<VecDeque<_>>()),
+        Mutex::new(Vec::new()),
+    );
     std::thread::scope(|scope| {
-        for _ in 0..options.parallel.max(1) {
+        for _ in 0..parallel.max(1) {
             scope.spawn(|| {
                 loop {
                     let next = queue.lock().expect("no thread panics with the queue").pop_front();
-                    let Some(client) = next else { return };
-                    let outcome = run_client(client, &cache.join(client), options)
-                        .unwrap_or_else(|error| Outcome::Failed(error.to_string(), Vec::new()));
+                    let Some(next) = next else { return };
+                    let result = run(next);
                     done.lock()
                         .expect("no thread panics with the results")
-                        .push(ClientRun { client, outcome });
+                        .push(result);
                 }
             });
         }
     });
-    let mut runs = done.into_inner().expect("no thread panics with the results");
-    runs.sort_by_key(|run| CLIENTS.iter().position(|&name| name == run.client));
-    Ok(runs)
+    done.into_inner().expect("no thread panics with the results")
 }
 
 pub(super) fn cache_dir() -> Result<PathBuf> {
@@ -113,7 +123,7 @@ pub(super) fn set_up(client: &str, cache: &Path, log: &Path) -> Result<SetUp> {
     let lock_path = cache.with_extension("lock");
     let lock = File::create(&lock_path).doing(lock_path.display())?;
     lock.lock().doing(lock_path.display())?;
-    let end = run_bounded(Command::new(&script).arg("setup").arg(cache), log, SETUP_TIMEOUT)?;
+    let end = bounded::run(Command::new(&script).arg("setup").arg(cache), log, SETUP_TIMEOUT)?;
     Ok(match end.status {
         Some(0) => SetUp::Ready(script),
         Some(STATUS_UNAVAILABLE) => SetUp::Unavailable(last_line(log)),
@@ -141,7 +151,7 @@ fn run_client(client: &'static str, cache: &Path, options: &Options) -> Result<O
     if !options.codecs.is_empty() {
         run.args(["--codecs", &options.codecs]);
     }
-    let end = run_bounded(&mut run, &log, RUN_TIMEOUT)?;
+    let end = bounded::run(&mut run, &log, RUN_TIMEOUT)?;
     let mut cases = Vec::new();
     for line in &end.lines {
         match serde_json::from_str::<Case>(line) {
@@ -161,63 +171,6 @@ fn run_client(client: &'static str, cache: &Path, options: &Options) -> Result<O
         return Ok(Outcome::Failed(words, cases));
     }
     Ok(Outcome::Ran(cases))
-}
-
-/// How a bounded command ended.
-pub(super) struct End {
-    /// Exit status; none when it was stopped or died of a signal.
-    pub(super) status: Option<i32>,
-    /// Lines of its standard output.
-    pub(super) lines: Vec<String>,
-    timed_out: bool,
-}
-
-impl std::fmt::Display for End {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.status {
-            _ if self.timed_out => f.write_str("was stopped after its time"),
-            Some(status) => write!(f, "ended with {status}"),
-            None => f.write_str("died of a signal"),
-        }
-    }
-}
-
-/// Runs a command in a process group of its own, its standard error into `log`, and kills the group after `limit`.
-pub(super) fn run_bounded(command: &mut Command, log: &Path, limit: Duration) -> Result<End> {
-    let errors = File::create(log).doing(log.display())?;
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(errors)
-        .process_group(0);
-    let mut child = command.spawn().doing(format!("{command:?}"))?;
-    let stdout = child.stdout.take().expect("standard output is piped");
-    let reader = std::thread::spawn(move || {
-        BufReader::new(stdout)
-            .lines()
-            .map_while(std::io::Result::ok)
-            .collect::<Vec<_>>()
-    });
-    let started = Instant::now();
-    let mut timed_out = false;
-    let status = loop {
-        if let Some(status) = child.try_wait().doing("waiting for a client")? {
-            break status;
-        }
-        if started.elapsed() > limit && !timed_out {
-            timed_out = true;
-            let group = Pid::from_raw(i32::try_from(child.id()).expect("process ids fit 32 bits"));
-            // It may have ended in between; the next turn sees that.
-            let _ = killpg(group, Signal::SIGKILL);
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    };
-    let lines = reader.join().expect("reading lines does not panic");
-    Ok(End {
-        status: status.code(),
-        lines,
-        timed_out,
-    })
 }
 
 fn last_line(log: &Path) -> String {

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::run::{SetUp, cache_dir, run_bounded, set_up};
+use super::run::{SetUp, cache_dir, set_up};
+use crate::bounded;
 use crate::error::{Result, failed};
 
 /// All releases, a few at the same time.
@@ -21,8 +22,17 @@ pub struct Release {
     pub served: bool,
     /// A topic was made, produced to, read, committed and deleted.
     pub ok: bool,
+    /// It came to its end, well or refused, within its time.
+    pub in_time: bool,
     /// What went wrong.
     pub error: Option<String>,
+}
+
+impl Release {
+    /// What is served works, and what is not is refused, both in time.
+    pub fn is_well(&self) -> bool {
+        self.ok == self.served && self.in_time
+    }
 }
 
 /// What came of it.
@@ -49,10 +59,13 @@ pub fn sarama_releases(bootstrap: &str, topic_prefix: &str) -> Result<Releases> 
     let mut run = Command::new(script);
     run.arg("run").arg(&cache).arg("versions");
     run.args(["--bootstrap", bootstrap, "--topic-prefix", topic_prefix]);
-    let end = run_bounded(&mut run, &log, RUN_TIMEOUT)?;
+    let end = bounded::run(&mut run, &log, RUN_TIMEOUT)?;
     let lines = end.lines.iter().map(|line| serde_json::from_str(line));
-    match lines.collect::<std::result::Result<Vec<_>, _>>() {
-        Ok(releases) if end.status.is_some_and(|status| status <= 1) => Ok(Releases::Ran(releases)),
+    match lines.collect::<std::result::Result<Vec<Release>, _>>() {
+        // It ends with 1 when a line is not as it should be, and only then.
+        Ok(releases) if end.status == Some(i32::from(!releases.iter().all(Release::is_well))) => {
+            Ok(Releases::Ran(releases))
+        }
         Ok(_) => failed(format!("sarama {end}, see {}", log.display())),
         Err(error) => failed(format!("sarama printed what is no line of its own: {error}")),
     }

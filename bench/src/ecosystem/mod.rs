@@ -9,11 +9,11 @@ mod verdict;
 mod worker;
 
 use std::path::Path;
-use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 pub use self::verdict::{Verdict, judge};
 
+use crate::bounded;
 use crate::error::{Doing, Result, failed};
 use crate::kafka::tool;
 use crate::target::Target;
@@ -30,6 +30,10 @@ const QUIET: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// What the console consumer waits for one more record.
 const READ_TIMEOUT_MS: &str = "60000";
+/// How long a tool may take, the console consumer with all records too.
+const TOOL_TIMEOUT: Duration = Duration::from_secs(240);
+/// What `GetOffsetShell` says of a topic that is not there.
+const NO_TOPIC: &str = "Could not match any topic-partitions";
 
 /// What to do to the broker.
 #[derive(Clone, Copy, Debug)]
@@ -135,24 +139,15 @@ fn read_topic(bootstrap: &str, topic: &str) -> Result<Vec<(u32, String)>> {
 fn run_tool(class: &str, bootstrap: &str, arguments: &[&str]) -> Result<String> {
     let mut command = tool(class);
     command.args(["--bootstrap-server", bootstrap]).args(arguments);
-    let out = command.stdin(Stdio::null()).output().doing(class)?;
-    let said = String::from_utf8_lossy(&out.stdout).into_owned();
-    if out.status.success() {
-        Ok(said)
-    } else {
-        let errors = String::from_utf8_lossy(&out.stderr);
-        failed(format!("{class} ended with {}: {said}{errors}", out.status))
-    }
+    bounded::output(&mut command, TOOL_TIMEOUT)
 }
 
-/// Ends of a topic's partitions, from the first; none when it is not there, or its broker is not.
+/// Ends of a topic's partitions, from the first; none when the topic is not there. A partition without a leader is left out.
 fn ends(bootstrap: &str, topic: &str) -> Result<Vec<u64>> {
-    let Ok(said) = run_tool(
-        "org.apache.kafka.tools.GetOffsetShell",
-        bootstrap,
-        &["--topic", topic],
-    ) else {
-        return Ok(Vec::new());
+    let class = "org.apache.kafka.tools.GetOffsetShell";
+    let said = match run_tool(class, bootstrap, &["--topic", topic]) {
+        Err(error) if error.to_string().contains(NO_TOPIC) => return Ok(Vec::new()),
+        said => said?,
     };
     let mut ends = said
         .lines()

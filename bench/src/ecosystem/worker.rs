@@ -3,9 +3,14 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Stdio};
+use std::time::{Duration, Instant};
 
+use super::POLL_INTERVAL;
 use crate::error::{Doing, Result, failed};
 use crate::kafka::tool;
+
+/// How long a program may take to its end once it has nothing more to do.
+const END_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The running program; killed when dropped.
 pub(super) struct Worker {
@@ -49,13 +54,24 @@ impl Worker {
     /// Waits for its end, after its standard input was closed.
     ///
     /// # Errors
-    /// It ends with another status than 0.
+    /// It ends with another status than 0, or not in time.
     pub(super) fn wait(&mut self) -> Result<()> {
-        let status = self.child.wait().doing(self.name)?;
-        if status.success() {
-            Ok(())
-        } else {
-            failed(format!("{} ended with {status}: {}", self.name, self.said()))
+        let started = Instant::now();
+        loop {
+            match self.child.try_wait().doing(self.name)? {
+                Some(status) if status.success() => return Ok(()),
+                Some(status) => {
+                    return failed(format!("{} ended with {status}: {}", self.name, self.said()));
+                }
+                None if started.elapsed() > END_TIMEOUT => {
+                    return failed(format!(
+                        "{} has not ended after {END_TIMEOUT:?}: {}",
+                        self.name,
+                        self.said()
+                    ));
+                }
+                None => std::thread::sleep(POLL_INTERVAL),
+            }
         }
     }
 

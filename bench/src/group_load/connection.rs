@@ -1,15 +1,19 @@
 //! One connection that asks and waits, for loads of many thousand of them on one thread.
 
-use bytes::BytesMut;
+use std::time::Duration;
+
+use broker::client::frame;
+use bytes::{Bytes, BytesMut};
+use protocol::DecodeLimits;
 use protocol::frame::split_frame;
-use protocol::header::{RequestHeader, ResponseHeader};
-use protocol::message::{Message, Request};
-use protocol::{Reader, Str, Writer};
+use protocol::message::Request;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::error::{Doing, Result, failed};
+use crate::error::{Doing, Error, Result, failed};
 
+/// Longest wait for an answer: longer than the group's members may take to join again.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(330);
 /// The largest answer, in bytes; that of a leader's join holds the metadata of all members.
 const FRAME_BYTES_MAX: usize = 16 << 20;
 
@@ -42,31 +46,29 @@ impl Connection {
     /// The connection is lost.
     pub(super) async fn send<R: Request>(&mut self, request: &R, version: i16) -> Result<()> {
         self.correlation = self.correlation.wrapping_add(1);
-        let mut writer = Writer::framed(256);
-        RequestHeader {
-            api_key: R::KEY,
-            api_version: version,
-            correlation_id: self.correlation,
-            client_id: Some(Str::from("group-load")),
-        }
-        .encode(&mut writer);
-        request
-            .encode(&mut writer, version)
+        let frame = frame::encode(version, self.correlation, "group-load", request)
             .expect("a request of ours can be encoded");
-        for chunk in writer.finish().expect("a request of ours fits a frame") {
-            self.stream.write_all(&chunk).await.doing("sending a request")?;
-        }
-        Ok(())
+        self.stream.write_all(&frame).await.doing("sending a request")
     }
 
     /// Waits for the answer of the request that was sent last.
     ///
     /// # Errors
-    /// The connection is lost, or the answer is not one to the request.
+    /// The connection is lost, nothing comes in time, or the answer is not one to the request.
     pub(super) async fn receive<R: Request>(&mut self, version: i16) -> Result<R::Response> {
-        let frame = loop {
+        let frame = tokio::time::timeout(ANSWER_TIMEOUT, self.frame());
+        let frame = frame
+            .await
+            .unwrap_or_else(|_| failed(format!("no answer of {:?} within {ANSWER_TIMEOUT:?}", R::KEY)))?;
+        frame::decode::<R>(frame, version, self.correlation, DecodeLimits::TRUSTED)
+            .map_err(|error| Error::Failed(format!("an answer of {:?}: {error}", R::KEY)))
+    }
+
+    /// The next frame.
+    async fn frame(&mut self) -> Result<Bytes> {
+        loop {
             match split_frame(&mut self.received, FRAME_BYTES_MAX) {
-                Ok(Some(frame)) => break frame,
+                Ok(Some(frame)) => return Ok(frame),
                 Ok(None) => {}
                 Err(error) => return failed(error.to_string()),
             }
@@ -74,14 +76,7 @@ impl Connection {
             if read.doing("reading an answer")? == 0 {
                 return failed("the broker closed a connection");
             }
-        };
-        let mut reader = Reader::new(frame);
-        let header = ResponseHeader::decode(&mut reader, R::KEY, version);
-        if !header.is_ok_and(|header| header.correlation_id == self.correlation) {
-            return failed(format!("another answer than that of {:?}", R::KEY));
         }
-        R::Response::decode(&mut reader, version)
-            .or_else(|error| failed(format!("an answer of {:?}: {error}", R::KEY)))
     }
 
     /// Asks and waits for the answer.

@@ -2,13 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{offsets_files, output};
+use super::offsets_files;
+use crate::bounded;
 use crate::error::{Error, Result, failed};
 use crate::kafka::tool;
 
+/// How long the tool may take for all files.
+const DECODE_TIMEOUT: Duration = Duration::from_secs(180);
 /// Fields that are another in each run.
 const VARYING: [&str; 3] = ["commitTimestamp", "currentStateTimestamp", "topicId"];
 
@@ -47,10 +51,11 @@ impl Decoded {
 pub fn decode(data: &Path) -> Result<Decoded> {
     let files = offsets_files(data)?;
     let list: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
-    let said = output(
+    let said = bounded::output(
         tool("org.apache.kafka.tools.DumpLogSegments")
             .args(["--offsets-decoder", "--files"])
             .arg(list.join(",")),
+        DECODE_TIMEOUT,
     )?;
     let mut decoded = Decoded::default();
     for line in said.lines() {

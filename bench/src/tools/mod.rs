@@ -6,17 +6,21 @@ mod decoded;
 mod normal;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::time::Duration;
 
 pub use self::decoded::{Decoded, compare as compare_decoded};
 pub use self::normal::normal;
 
-use crate::error::{Doing, Error, Result, failed};
+use crate::bounded;
+use crate::error::{Doing, Error, Result};
 use crate::kafka::tool;
 use crate::target::{Kind, Target};
 
 /// Both brokers get these, Kafka from its start script. Kafka's node has the number 1.
 const OVERRIDES: [&str; 1] = ["group.initial.rebalance.delay.ms=0"];
+
+/// How long all commands may take, 88 runs of a tool in one JVM.
+const ASK_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// One command and its answer.
 #[derive(Clone, Debug, serde::Deserialize)]
@@ -66,7 +70,7 @@ fn ask(bootstrap: &str, folder: &Path) -> Result<Vec<Step>> {
     let options = "-Xmx256m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Duser.timezone=UTC";
     command.env("JAVA_OPTS", options);
     command.arg(bootstrap).arg(folder).arg(here.join("commands.txt"));
-    let said = output(&mut command)?;
+    let said = bounded::output(&mut command, ASK_TIMEOUT)?;
     let steps = said.lines().map(|line| {
         let step = serde_json::from_str::<Step>(line);
         step.map_err(|error| Error::Failed(format!("Tools.java printed {line:?}: {error}")))
@@ -79,21 +83,6 @@ fn ask(bootstrap: &str, folder: &Path) -> Result<Vec<Step>> {
             })
         })
         .collect()
-}
-
-/// Runs to the end and returns standard output.
-fn output(command: &mut Command) -> Result<String> {
-    let out = command
-        .stdin(Stdio::null())
-        .output()
-        .doing(format!("{command:?}"))?;
-    let said = String::from_utf8_lossy(&out.stdout).into_owned();
-    if out.status.success() {
-        Ok(said)
-    } else {
-        let errors = String::from_utf8_lossy(&out.stderr);
-        failed(format!("{command:?}: {}\n{errors}", out.status))
-    }
 }
 
 /// The commands whose answers differ, each with both.
