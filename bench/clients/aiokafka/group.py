@@ -69,9 +69,9 @@ class Aiokafka(member.Member, ConsumerRebalanceListener):
         self.loop.run_until_complete(call())
 
     def close(self):
-        owned = self.consumer.assignment()
+        # Told first: as soon as the group knows, another member may tell that it has them.
+        self.on_partitions_revoked(self.consumer.assignment())
         self.loop.run_until_complete(self.consumer.stop())
-        self.on_partitions_revoked(owned)
 
 
 member.run(aiokafka.__version__, Aiokafka)

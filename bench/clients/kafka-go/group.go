@@ -234,7 +234,10 @@ func startReader(options common.MemberOptions) (common.Member, error) {
 			if ctx.Err() != nil {
 				return
 			}
-			if errors.Is(err, kafka.OffsetOutOfRange) {
+			r.mutex.Lock()
+			begins := len(r.last) == 0
+			r.mutex.Unlock()
+			if errors.Is(err, kafka.OffsetOutOfRange) && begins {
 				common.Absent("a Reader with a group has no policy for an offset out of range and cannot be set to another")
 			}
 			if err != nil {

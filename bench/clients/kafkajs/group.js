@@ -91,7 +91,7 @@ class Member {
 
   // Keyed records in compressed batches; the value is key/number, for the case to judge order and completeness.
   async produce(count) {
-    const producer = this.kafka.producer({ allowAutoTopicCreation: false })
+    const producer = this.kafka.producer({ idempotent: true, maxInFlightRequests: 1, allowAutoTopicCreation: false })
     await producer.connect()
     for (let from = 0; from < Number(count); from += BATCH_RECORDS) {
       const numbers = Array.from({ length: Math.min(BATCH_RECORDS, Number(count) - from) }, (_, i) => from + i)
@@ -101,9 +101,10 @@ class Member {
     await producer.disconnect()
   }
 
+  // Told first: as soon as the group knows, another member may tell that it has them.
   async leave() {
-    await this.consumer.disconnect()
     this.giveUp()
+    await this.consumer.disconnect()
   }
 }
 

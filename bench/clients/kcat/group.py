@@ -33,8 +33,28 @@ def tell_assignments(lines):
 
 def tell_records(lines):
     for line in lines:
+        if not line.endswith("\n"):
+            return  # killed while it printed: not committed
         partition, offset, value = line.rstrip("\n").split(" ", 2)
         member.record(int(partition), int(offset), value.encode())
+
+
+def tell_apart(kcat):
+    """A process outside of the member's group that tells what kcat prints, to the end: `kill -9` of the group must not lose what kcat
+    has printed and committed. It ends when kcat does."""
+    teller = os.fork()
+    if teller == 0:
+        os.setsid()
+        tellers = [threading.Thread(target=tell_assignments, args=(kcat.stderr,)), threading.Thread(target=tell_records, args=(kcat.stdout,))]
+        for thread in tellers:
+            thread.start()
+        for thread in tellers:
+            thread.join()
+        sys.stdout.flush()
+        os._exit(0)
+    kcat.stdout.close()
+    kcat.stderr.close()
+    return teller
 
 
 def main():
@@ -54,18 +74,17 @@ def main():
     for name, value in settings.items():
         command += ["-X", f"{name}={value}"]
     kcat = subprocess.Popen(command + [options.topic], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL)
-    tellers = [threading.Thread(target=tell_assignments, args=(kcat.stderr,)), threading.Thread(target=tell_records, args=(kcat.stdout,))]
-    for teller in tellers:
-        teller.start()
+    teller = tell_apart(kcat)
     if sys.stdin.readline().strip() not in ("", "leave"):
         kcat.kill()
         member.absent("kcat takes no commands")
     kcat.send_signal(signal.SIGTERM)
-    kcat.wait(20)
-    for teller in tellers:
-        teller.join(5)
-    sys.stdout.flush()
-    os._exit(0)
+    try:
+        kcat.wait(20)
+    except subprocess.TimeoutExpired:
+        kcat.kill()
+        member.tell("failed", command="leave", error="kcat does not end")
+    os.waitpid(teller, 0)
 
 
 main()

@@ -48,6 +48,29 @@ impl MemberTold {
         let recent = self.records.iter().rev().take_while(|(at, ..)| *at > since_ms);
         recent.map(|&(_, partition, _)| partition).collect()
     }
+
+    /// The first offset that it read of each partition.
+    pub(super) fn first_offsets(&self) -> BTreeMap<i32, i64> {
+        let records = self.records.iter().rev();
+        records
+            .map(|&(_, partition, offset)| (partition, offset))
+            .collect()
+    }
+
+    /// The offset that it read last of each partition.
+    pub(super) fn last_offsets(&self) -> BTreeMap<i32, i64> {
+        let records = self.records.iter();
+        records
+            .map(|&(_, partition, offset)| (partition, offset))
+            .collect()
+    }
+
+    /// Whether it was given a partition for a second time.
+    pub(super) fn was_given_again(&self) -> bool {
+        let mut given = BTreeSet::new();
+        let mut moves = self.moves.iter().filter(|one| one.1);
+        moves.any(|one| !given.insert(one.2))
+    }
 }
 
 #[derive(Debug, Default)]
@@ -237,7 +260,7 @@ impl History {
     }
 
     /// # Errors
-    /// A partition had two owners at one time, or a member read a record that nobody sent there.
+    /// A partition had two owners at one time.
     pub(super) fn check_owners(&self) -> Result<()> {
         self.look(Told::owned_twice)
             .map_or(Ok(()), |words| Err(Error::Failed(words)))
@@ -251,10 +274,13 @@ fn state(told: &Told) -> String {
             let seen = read.entry(partition).or_default();
             *seen = (seen.0 + 1, offset);
         }
+        let given = member.moves.iter().filter(|one| one.1).count();
         format!(
-            "member {index}: owns {:?} in generation {:?}, read {read:?} (records, last offset), failures {:?}{}",
+            "member {index}: owns {:?} in generation {:?}, was given {given} partitions and gave up {}, read {read:?} (records, last \
+             offset), failures {:?}{}",
             member.owned,
             member.generation,
+            member.moves.len() - given,
             member.failures,
             if member.ended { ", ended" } else { "" }
         )

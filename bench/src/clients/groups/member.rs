@@ -16,6 +16,11 @@ use serde::Deserialize;
 use super::history::History;
 use crate::error::{Doing, Result};
 
+/// The session timeout of members, of which none may be late on a busy host.
+const SESSION_MS: u32 = 45_000;
+/// The one of members that are killed: the shortest that brokers take by default.
+pub(super) const SESSION_KILL_MS: u32 = 6000;
+
 /// How a member is started.
 #[derive(Clone, Debug)]
 pub(super) struct MemberOptions {
@@ -29,6 +34,7 @@ pub(super) struct MemberOptions {
     pub(super) reset: &'static str,
     /// Commits by itself, every 200 ms and when it leaves.
     pub(super) auto_commit: bool,
+    pub(super) session_ms: u32,
     /// How many records a tool shall read that is told so.
     pub(super) count: Option<u64>,
 }
@@ -41,6 +47,7 @@ impl Default for MemberOptions {
             assignor: "range",
             reset: "earliest",
             auto_commit: false,
+            session_ms: SESSION_MS,
             count: None,
         }
     }
@@ -144,13 +151,15 @@ impl Member {
 
     /// `kill -9`, and gone when this returns.
     pub(super) fn kill(&mut self) {
+        let Some(reader) = self.reader.take() else {
+            // Waited for before: its number may be another process's by now.
+            return;
+        };
         let group = Pid::from_raw(i32::try_from(self.child.id()).expect("process ids fit 32 bits"));
         // It may have ended already.
         let _ = killpg(group, Signal::SIGKILL);
         let _ = self.child.wait();
-        if let Some(reader) = self.reader.take() {
-            reader.join().expect("reading lines does not panic");
-        }
+        reader.join().expect("reading lines does not panic");
     }
 }
 

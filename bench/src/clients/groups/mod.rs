@@ -4,6 +4,7 @@
 mod cases;
 mod history;
 mod member;
+mod positions;
 mod run;
 mod stage;
 mod table;

@@ -1,16 +1,16 @@
 //! Runs the group cases, some at a time: nearly all of them wait, for a heartbeat, a session timeout, or for nothing to happen.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Instant;
 
-use super::cases::{CASES, GroupCase, not_played};
+use super::cases::{CASES, GroupCase, is_absent, not_played};
 use super::history::{History, Told};
 use super::stage::Stage;
 use super::topic::GroupTopic;
 use super::{CaseOutcome, GroupResult, GroupRuns, ROWS, Row, RowSkipped};
-use crate::clients::run::{SetUp, cache_dir, set_up};
+use crate::clients::run::{SetUp, cache_dir, in_parallel, set_up};
 use crate::error::{Result, failed};
 
 /// What to run.
@@ -56,30 +56,16 @@ pub fn run_groups(options: &GroupOptions) -> Result<GroupRuns> {
             SetUp::Failed(why) => skip(false, why),
         }
     }
-    let mut queue = VecDeque::new();
+    let mut queue = Vec::new();
     for case in &cases {
         let ready = rows
             .iter()
             .filter_map(|row| Some((*row, *case, scripts.get(row.client)?)));
         queue.extend(ready);
     }
-    let (queue, results) = (Mutex::new(queue), Mutex::new(Vec::new()));
-    std::thread::scope(|scope| {
-        for _ in 0..options.parallel.max(1) {
-            scope.spawn(|| {
-                loop {
-                    let next = queue.lock().expect("no thread panics with the queue").pop_front();
-                    let Some((row, case, script)) = next else { return };
-                    let result = run_case(row, case, script, &cache, options);
-                    results
-                        .lock()
-                        .expect("no thread panics with the results")
-                        .push(result);
-                }
-            });
-        }
+    runs.results = in_parallel(queue, options.parallel, |(row, case, script)| {
+        run_case(row, case, script, &cache, options)
     });
-    runs.results = results.into_inner().expect("no thread panics with the results");
     Ok(runs)
 }
 
@@ -134,9 +120,10 @@ fn run_case(
     let absent = |told: &Told| told.members.iter().find_map(|member| member.absent.clone());
     let version = |told: &Told| told.members.iter().find_map(|member| member.version.clone());
     let outcome = match (history.look(absent), played) {
-        (Some(why), Err(_)) => CaseOutcome::Absent(why),
+        (Some(why), Err(_)) if is_absent(row, case) => CaseOutcome::Absent(why),
+        (_, Err(error)) => CaseOutcome::Failed(error.to_string()),
+        (_, Ok(_)) if is_absent(row, case) => CaseOutcome::Failed("it has what it is said to lack".into()),
         (_, Ok(note)) => CaseOutcome::Ok(note),
-        (None, Err(error)) => CaseOutcome::Failed(error.to_string()),
     };
     if !matches!(outcome, CaseOutcome::Failed(_)) {
         // A log tells something where a case failed; there may be none.

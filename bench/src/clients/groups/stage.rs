@@ -14,10 +14,7 @@ use crate::error::{Result, failed};
 /// Longest wait for one step of a case. It is a failure that takes so long: a session timeout of 6 s and four starts of a JVM on a busy
 /// host fit.
 pub(super) const STEP_LIMIT: Duration = Duration::from_secs(60);
-/// What every member is told. The session timeout is the shortest that brokers take by default; a static member that comes back must
-/// not take that long on a busy host, so it has a longer one.
-const SESSION_MS: u32 = 6000;
-const SESSION_STATIC_MS: u32 = 45_000;
+/// What every member is told.
 const HEARTBEAT_MS: u32 = 300;
 
 /// One case of one row.
@@ -73,14 +70,9 @@ impl Stage<'_> {
         ]);
         command.args(["--assignor", options.assignor, "--reset", options.reset]);
         command.args(["--commit", if options.auto_commit { "auto" } else { "manual" }]);
-        let session_ms = if options.instance.is_some() {
-            SESSION_STATIC_MS
-        } else {
-            SESSION_MS
-        };
         command.args([
             "--session-ms",
-            &session_ms.to_string(),
+            &options.session_ms.to_string(),
             "--heartbeat-ms",
             &HEARTBEAT_MS.to_string(),
         ]);

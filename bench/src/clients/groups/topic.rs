@@ -207,21 +207,31 @@ impl GroupTopic {
             }
             Ok(self)
         });
-        Feed { stop, thread }
+        Feed {
+            stop,
+            thread: Some(thread),
+        }
     }
 }
 
-/// A topic that is being produced to.
+/// A topic that is being produced to, until this is stopped or dropped.
 pub(super) struct Feed {
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<Result<GroupTopic>>,
+    thread: Option<JoinHandle<Result<GroupTopic>>>,
 }
 
 impl Feed {
     /// The topic as it is after the last record.
-    pub(super) fn stop(self) -> Result<GroupTopic> {
+    pub(super) fn stop(mut self) -> Result<GroupTopic> {
         self.stop.store(true, Ordering::Relaxed);
-        self.thread.join().expect("the feed does not panic")
+        let thread = self.thread.take().expect("only this takes it");
+        thread.join().expect("the feed does not panic")
+    }
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
     }
 }
 
