@@ -1,6 +1,7 @@
 //! Configurations described and altered, and that they take effect at once: AD-8 to AD-12 and the bug reports about them.
 
-use protocol::Str;
+use std::time::{Duration, Instant};
+
 use protocol::compression::Codec;
 use protocol::messages::alter_configs::{
     AlterConfigsRequest, AlterConfigsRequestAlterConfigsResource, AlterConfigsRequestAlterableConfig,
@@ -10,6 +11,7 @@ use protocol::messages::incremental_alter_configs::{
     IncrementalAlterConfigsRequest, IncrementalAlterConfigsRequestAlterConfigsResource,
     IncrementalAlterConfigsRequestAlterableConfig,
 };
+use protocol::{ErrorCode, Str};
 
 use super::super::Case;
 use super::super::batch::{Rec, compressed};
@@ -23,6 +25,10 @@ const SET: i8 = 0;
 const DELETE: i8 = 1;
 const APPEND: i8 = 2;
 const SUBTRACT: i8 = 3;
+
+/// How long what was altered may take to show, and how long it has to stay so.
+const PUBLISH_LIMIT: Duration = Duration::from_secs(5);
+const PUBLISH_STILL: Duration = Duration::from_millis(100);
 
 /// Broker settings that its cases change.
 static BROKER_SETTINGS: Setup = Setup {
@@ -261,17 +267,51 @@ fn cluster_min_isr(d: &mut Dialogue<'_>) -> Result<()> {
         ("deleted for all", "", [(KEY, DELETE, None)]),
         ("set back for all", "", [(KEY, SET, Some("1"))]),
     ] {
-        d.ask(label, 1, &alter(BROKER, name, &ops))?;
-        std::thread::sleep(std::time::Duration::from_millis(300));
-        for name in ["1", ""] {
-            let answer = d.quiet(4, &describe(&[(BROKER, name)], Some(&[KEY])))?;
-            for one in answer.results.iter().flat_map(|result| &result.configs) {
-                d.note(&format!(
-                    "  broker {name:?}: {:?} of {}",
-                    one.value, one.config_source
-                ));
-            }
+        alter_brokers(d, label, name, &ops)?;
+        for (name, rows) in brokers(d, KEY)? {
+            d.note(&format!("  broker {name:?}: {}", rows.join(", ")));
         }
+    }
+    Ok(())
+}
+
+/// A setting as this node and as all have it, each with where it comes from.
+fn brokers(d: &mut Dialogue<'_>, key: &str) -> Result<[(&'static str, Vec<String>); 2]> {
+    let mut of = |name| {
+        let answer = d.quiet(4, &describe(&[(BROKER, name)], Some(&[key])))?;
+        let configs = answer.results.iter().flat_map(|result| &result.configs);
+        let rows = configs.map(|one| format!("{:?} of {}", one.value, one.config_source));
+        Ok((name, rows.collect::<Vec<_>>()))
+    };
+    Ok([of("1")?, of("")?])
+}
+
+/// Asks for an alteration of the broker's settings, and waits until what was taken shows and stays so: it is published a little
+/// after the answer.
+fn alter_brokers(
+    d: &mut Dialogue<'_>,
+    label: &str,
+    name: &str,
+    ops: &[(&str, i8, Option<&str>)],
+) -> Result<()> {
+    let Some(&(key, ..)) = ops.first() else {
+        return Ok(());
+    };
+    let before = brokers(d, key)?;
+    let answer = d.ask(label, 1, &alter(BROKER, name, ops))?;
+    let taken = answer
+        .responses
+        .iter()
+        .all(|one| one.error_code == ErrorCode::NONE);
+    let asked = Instant::now();
+    let mut last = before.clone();
+    while taken && asked.elapsed() < PUBLISH_LIMIT {
+        std::thread::sleep(PUBLISH_STILL);
+        let now = brokers(d, key)?;
+        if now == last && now != before {
+            break;
+        }
+        last = now;
     }
     Ok(())
 }
@@ -279,16 +319,7 @@ fn cluster_min_isr(d: &mut Dialogue<'_>) -> Result<()> {
 fn broker_settings(d: &mut Dialogue<'_>) -> Result<()> {
     let topic = d.topic("a", 1, &[])?;
     let shown = |d: &mut Dialogue<'_>, topic: &Topic| -> Result<()> {
-        // What was altered is published to the broker a little after the answer.
-        std::thread::sleep(std::time::Duration::from_millis(300));
-        for name in ["1", ""] {
-            let answer = d.quiet(4, &describe(&[(BROKER, name)], Some(&["message.max.bytes"])))?;
-            let rows: Vec<_> = answer
-                .results
-                .iter()
-                .flat_map(|result| &result.configs)
-                .map(|one| format!("{:?} of {}", one.value, one.config_source))
-                .collect();
+        for (name, rows) in brokers(d, "message.max.bytes")? {
             d.note(&format!("  broker {name:?}: {}", rows.join(", ")));
         }
         keys(d, topic, &["max.message.bytes"])
@@ -321,7 +352,7 @@ fn broker_settings(d: &mut Dialogue<'_>) -> Result<()> {
         ("no number", "one", vec![("message.max.bytes", SET, Some("5"))]),
         ("a bad value", "1", vec![("message.max.bytes", SET, Some("x"))]),
     ] {
-        d.ask(label, 1, &alter(BROKER, name, &ops))?;
+        alter_brokers(d, label, name, &ops)?;
         shown(d, &topic)?;
     }
     Ok(())
@@ -378,7 +409,7 @@ fn set(d: &mut Dialogue<'_>, topic: &Topic, settings: &[(&str, &str)]) -> Result
     let answer = d.quiet(1, &alter(TOPIC, &topic.name, &ops))?;
     let code = answer.responses.first().map(|one| one.error_code);
     d.note(&format!("set {settings:?}: {code:?}"));
-    std::thread::sleep(std::time::Duration::from_millis(250));
+    std::thread::sleep(Duration::from_millis(250));
     Ok(())
 }
 

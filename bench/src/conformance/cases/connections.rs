@@ -127,7 +127,8 @@ fn sizes(d: &mut Dialogue<'_>) -> Result<()> {
 }
 
 fn one_at_a_time(d: &mut Dialogue<'_>) -> Result<()> {
-    const WAIT_MS: i32 = 1200;
+    // Long beside the look in between, which comes late on a busy host.
+    const WAIT_MS: i32 = 5000;
     let empty = d.topic("a", 1, &[])?;
     let name = d.name("b");
     let create = CreateTopicsRequest {
