@@ -6,6 +6,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+use protocol::message::Request;
 use protocol::messages::create_topics::{CreatableTopic, CreateTopicsRequest};
 use protocol::messages::describe_configs::{DescribeConfigsRequest, DescribeConfigsResource};
 use protocol::messages::fetch::{FetchRequest, FetchRequestFetchPartition, FetchRequestFetchTopic};
@@ -34,6 +36,11 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 const UNREAD_REQUESTS: usize = 100;
 /// How long the broker may take to give memory back.
 const SETTLE_LIMIT: Duration = Duration::from_secs(30);
+/// The longest answer to the witness: it asks for little, and waits only for its turn among the large ones.
+const WITNESS_LIMIT: Duration = Duration::from_secs(5);
+/// How long memory has to stay within a hundredth to be what the broker takes at rest, and how long it may take until then.
+const REST: Duration = Duration::from_secs(2);
+const REST_LIMIT: Duration = Duration::from_secs(60);
 /// How often memory and the witness are looked at.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -72,10 +79,12 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Nobody was cut off who read, memory grew by the broker's own bound at most, and came back to within a fifth of what it was.
+    /// Nobody was cut off or refused who read, small answers came in time, memory grew by the broker's own bound at most, and came back
+    /// to within a fifth of what it was.
     pub fn is_well(&self, bulk: Bulk) -> bool {
         self.failures == 0
             && self.answers > 0
+            && self.witness_max <= WITNESS_LIMIT
             && self.peak_mib <= self.idle_mib + bulk.memory_mib
             && self.after_mib * 5 <= self.idle_mib * 6
     }
@@ -96,16 +105,15 @@ pub fn run(profile: Profile, dir: &Path, bulk: Bulk) -> Result<Seen> {
     let began = Instant::now();
     let topics = make_topics(&address, bulk.partitions / PARTITIONS_PER_TOPIC)?;
     let made_in = began.elapsed();
-    let frames = frames(&topics)?;
-    std::thread::sleep(Duration::from_secs(1));
-    let idle_mib = resident()?;
+    let questions = questions(&topics)?;
+    let idle_mib = at_rest(&resident)?;
     let crowd = Crowd::default();
     let mut peak_mib = idle_mib;
     let mut witness_max = Duration::ZERO;
     std::thread::scope(|scope| -> Result<()> {
         for number in 0..bulk.clients {
-            let (crowd, frames, address) = (&crowd, &frames, &address);
-            scope.spawn(move || crowd.client(address, frames, number));
+            let (crowd, questions, address) = (&crowd, &questions, &address);
+            scope.spawn(move || crowd.client(address, questions, number));
         }
         let end = Instant::now() + bulk.time;
         let watched = watch(&address, end, &mut peak_mib, &mut witness_max, &resident);
@@ -131,6 +139,23 @@ pub fn run(profile: Profile, dir: &Path, bulk: Bulk) -> Result<Seen> {
         peak_mib,
         after_mib,
     })
+}
+
+/// Memory once it does not change any more, MiB.
+fn at_rest(resident: &impl Fn() -> Result<u64>) -> Result<u64> {
+    let began = Instant::now();
+    let mut last = (resident()?, began);
+    while last.1.elapsed() < REST {
+        if began.elapsed() > REST_LIMIT {
+            return failed(format!("memory still changes after {REST_LIMIT:?}"));
+        }
+        std::thread::sleep(LOOK_INTERVAL);
+        let now = resident()?;
+        if now.abs_diff(last.0) * 100 > last.0 {
+            last = (now, Instant::now());
+        }
+    }
+    Ok(last.0)
 }
 
 fn watch(
@@ -182,8 +207,67 @@ fn make_topics(address: &str, count: usize) -> Result<Vec<Str>> {
     Ok(names)
 }
 
-/// What the clients ask in turn, as whole frames.
-fn frames(topics: &[Str]) -> Result<Vec<Vec<u8>>> {
+/// What the clients ask in turn.
+struct Question {
+    /// The request as a whole frame, with the correlation id 0.
+    frame: Vec<u8>,
+    /// Whether the answer, without its length, is one without an error code.
+    check: fn(Bytes) -> Result<()>,
+}
+
+impl Question {
+    fn new<R: Request>(version: i16, request: &R, check: fn(Bytes) -> Result<()>) -> Result<Self> {
+        let frame = Wire::frame_of(version, request)?;
+        Ok(Self { frame, check })
+    }
+}
+
+/// Fails with the first error code that an answer has.
+fn refused(what: &str, mut codes: impl Iterator<Item = ErrorCode>) -> Result<()> {
+    match codes.find(|&code| code != ErrorCode::NONE) {
+        None => Ok(()),
+        Some(code) => failed(format!("{what} was answered with {code}")),
+    }
+}
+
+const METADATA_VERSION: i16 = 12;
+const CONFIGS_VERSION: i16 = 4;
+const OFFSETS_VERSION: i16 = 8;
+const FETCH_VERSION: i16 = 12;
+
+fn check_metadata(answer: Bytes) -> Result<()> {
+    let answer = Wire::answer_of::<MetadataRequest>(METADATA_VERSION, answer)?;
+    let codes = answer.topics.iter().flat_map(|topic| {
+        let partitions = topic.partitions.iter().map(|one| one.error_code);
+        partitions.chain([topic.error_code])
+    });
+    refused("Metadata", codes)
+}
+
+fn check_configs(answer: Bytes) -> Result<()> {
+    let answer = Wire::answer_of::<DescribeConfigsRequest>(CONFIGS_VERSION, answer)?;
+    refused("DescribeConfigs", answer.results.iter().map(|one| one.error_code))
+}
+
+fn check_offsets(answer: Bytes) -> Result<()> {
+    let answer = Wire::answer_of::<OffsetFetchRequest>(OFFSETS_VERSION, answer)?;
+    let codes = answer.groups.iter().flat_map(|group| {
+        let partitions = group.topics.iter().flat_map(|topic| &topic.partitions);
+        partitions.map(|one| one.error_code).chain([group.error_code])
+    });
+    refused("OffsetFetch", codes)
+}
+
+fn check_fetch(answer: Bytes) -> Result<()> {
+    let answer = Wire::answer_of::<FetchRequest>(FETCH_VERSION, answer)?;
+    let partitions = answer.responses.iter().flat_map(|topic| &topic.partitions);
+    refused(
+        "Fetch",
+        partitions.map(|one| one.error_code).chain([answer.error_code]),
+    )
+}
+
+fn questions(topics: &[Str]) -> Result<Vec<Question>> {
     let partitions = || 0..i32::try_from(PARTITIONS_PER_TOPIC).unwrap_or(i32::MAX);
     let metadata = MetadataRequest {
         topics: None,
@@ -241,10 +325,10 @@ fn frames(topics: &[Str]) -> Result<Vec<Vec<u8>>> {
         ..Default::default()
     };
     Ok(vec![
-        Wire::frame_of(12, &metadata)?,
-        Wire::frame_of(4, &configs)?,
-        Wire::frame_of(8, &offsets)?,
-        Wire::frame_of(12, &fetch)?,
+        Question::new(METADATA_VERSION, &metadata, check_metadata)?,
+        Question::new(CONFIGS_VERSION, &configs, check_configs)?,
+        Question::new(OFFSETS_VERSION, &offsets, check_offsets)?,
+        Question::new(FETCH_VERSION, &fetch, check_fetch)?,
     ])
 }
 
@@ -258,11 +342,11 @@ struct Crowd {
 }
 
 impl Crowd {
-    fn client(&self, address: &str, frames: &[Vec<u8>], number: usize) {
+    fn client(&self, address: &str, questions: &[Question], number: usize) {
         let done = if number.is_multiple_of(8) {
-            self.unread(address, frames)
+            self.unread(address, questions)
         } else {
-            self.asking(address, frames, number)
+            self.asking(address, questions, number)
         };
         if let Err(error) = done {
             self.failures.fetch_add(1, Ordering::Relaxed);
@@ -272,18 +356,19 @@ impl Crowd {
     }
 
     /// Asks, reads, asks the next thing.
-    fn asking(&self, address: &str, frames: &[Vec<u8>], number: usize) -> Result<()> {
+    fn asking(&self, address: &str, questions: &[Question], number: usize) -> Result<()> {
         let mut wire = Wire::connect(address)?;
-        for frame in frames.iter().cycle().skip(number) {
+        for question in questions.iter().cycle().skip(number) {
             if self.stop.load(Ordering::Relaxed) {
                 break;
             }
             let asked = Instant::now();
-            wire.send_bytes(frame)?;
+            wire.send_bytes(&question.frame)?;
             match wire.frame(ANSWER_LIMIT)? {
                 Received::Frame(answer) => {
-                    self.answers.fetch_add(1, Ordering::Relaxed);
                     self.bytes.fetch_add(answer.len() as u64, Ordering::Relaxed);
+                    (question.check)(answer)?;
+                    self.answers.fetch_add(1, Ordering::Relaxed);
                 }
                 Received::Closed => return failed("a client was cut off"),
                 Received::Silence => return failed("a client was not answered in time"),
@@ -294,11 +379,11 @@ impl Crowd {
     }
 
     /// Asks again and again and reads nothing; the broker may cut it off or stop reading from it.
-    fn unread(&self, address: &str, frames: &[Vec<u8>]) -> Result<()> {
+    fn unread(&self, address: &str, questions: &[Question]) -> Result<()> {
         let mut wire = Wire::connect(address)?;
         wire.write_limit(Duration::from_millis(200))?;
-        for frame in frames.iter().cycle().take(UNREAD_REQUESTS) {
-            if self.stop.load(Ordering::Relaxed) || wire.send_bytes(frame).is_err() {
+        for question in questions.iter().cycle().take(UNREAD_REQUESTS) {
+            if self.stop.load(Ordering::Relaxed) || wire.send_bytes(&question.frame).is_err() {
                 break;
             }
         }

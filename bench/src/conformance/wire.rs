@@ -71,6 +71,14 @@ impl Wire {
         encode(version, 0, request)
     }
 
+    /// The answer to such a request.
+    ///
+    /// # Errors
+    /// What came is not that answer, byte for byte.
+    pub fn answer_of<R: Request>(version: i16, frame: Bytes) -> Result<R::Response> {
+        decode::<R>(frame, version, 0)
+    }
+
     /// Gives up sending after this time.
     ///
     /// # Errors
