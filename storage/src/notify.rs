@@ -57,7 +57,7 @@ impl Notify {
 struct Until<'a, C> {
     notify: &'a Notify,
     condition: C,
-    /// Where its waker lies, if it has not been woken since.
+    /// Where its waker lies until it is woken.
     ticket: Option<u64>,
 }
 
@@ -72,23 +72,20 @@ impl<T, C: FnMut() -> Option<T>> Future for Until<'_, C> {
             return Poll::Ready(value);
         }
         let notify = self.notify;
-        let mut waiters = notify.waiters.borrow_mut();
-        match self.ticket.and_then(|ticket| waiters.get_mut(&ticket)) {
-            Some(waker) => waker.clone_from(context.waker()),
-            None => {
-                let ticket = notify.tickets.get();
-                notify.tickets.set(ticket + 1);
-                self.ticket = Some(ticket);
-                waiters.insert(ticket, context.waker().clone());
-            }
-        }
+        let ticket = *self
+            .ticket
+            .get_or_insert_with(|| notify.tickets.replace(notify.tickets.get() + 1));
+        let waker = context.waker().clone();
+        // Outside of the borrow: dropping a waker may drop the task it belongs to.
+        let replaced = notify.waiters.borrow_mut().insert(ticket, waker);
+        drop(replaced);
         Poll::Pending
     }
 }
 
 impl<C> Drop for Until<'_, C> {
     fn drop(&mut self) {
-        // Outside of the borrow: dropping a waker may drop the task it belongs to.
+        // Outside of the borrow, as above.
         let waker = self
             .ticket
             .and_then(|ticket| self.notify.waiters.borrow_mut().remove(&ticket));
