@@ -84,9 +84,9 @@ pub async fn begin<E: Env>(context: RequestContext<E>, request: ProduceRequest) 
         parts: Vec::new(),
         responses: Vec::new(),
     };
-    let refusal = refusal(&plan.view, context.version, &request).or_else(|| {
-        let has_unknown_acks = acks.is_none();
-        has_unknown_acks.then_some((ErrorCode::INVALID_REQUIRED_ACKS, None))
+    let refusal = why_refused_whole(&plan.view, context.version, &request).or_else(|| {
+        let refusal = (ErrorCode::INVALID_REQUIRED_ACKS, None);
+        acks.is_none().then_some(refusal)
     });
     for topic in request.topic_data {
         let name = name_of(&topic.name, topic.topic_id, context.version);
@@ -147,7 +147,7 @@ fn name_of(name: &Str, id: Uuid, version: i16) -> TopicName<'_> {
 type Refusal = (ErrorCode, Option<&'static str>);
 
 /// Why the request is refused as a whole, for what its batches say about transactions.
-fn refusal(view: &View, version: i16, request: &ProduceRequest) -> Option<Refusal> {
+fn why_refused_whole(view: &View, version: i16, request: &ProduceRequest) -> Option<Refusal> {
     let mut producers = BTreeSet::new();
     for topic in &request.topic_data {
         let known = view.topic(name_of(&topic.name, topic.topic_id, version));
@@ -161,12 +161,12 @@ fn refusal(view: &View, version: i16, request: &ProduceRequest) -> Option<Refusa
             }
             // What is refused for itself says nothing about the request.
             let is_here = known.is_ok_and(|topic| view.partition(topic, data.index).is_ok());
-            if is_whole && is_here {
-                producers.insert(header.producer_id);
+            if is_whole && is_here && header.producer_id >= 0 {
+                producers.insert((header.producer_id, header.producer_epoch));
             }
         }
     }
-    let message = "batches of one transaction come from several producers";
+    let message = "batches of one transaction come from several producers, or epochs of one";
     (producers.len() > 1).then_some((ErrorCode::INVALID_PRODUCER_ID_MAPPING, Some(message))) // PR-7
 }
 

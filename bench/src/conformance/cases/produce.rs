@@ -287,12 +287,14 @@ fn two_producers(d: &mut Dialogue<'_>) -> Result<()> {
     let (one, two) = (of_producer(d)?, of_producer(d)?);
     let torn = two.slice(..two.len() - 1);
     let wrong_crc = forged(&two, |header| header.crc ^= 1);
+    let next_epoch = resealed(&one, |header| header.producer_epoch = 1);
     for version in [7, 10, 12, 13] {
         for (label, acks, first, second) in [
             ("two producers", -1, &one, &two),
             ("two producers, acks=1", 1, &two, &one),
             ("two producers, acks=5", 5, &one, &two),
             ("the second has a wrong CRC", -1, &one, &wrong_crc),
+            ("two epochs of a producer", -1, &one, &next_epoch),
         ] {
             let mut request = produce_of(&topic, 0, Some(first.clone()), acks);
             request.transactional_id = Some("producers".into());
