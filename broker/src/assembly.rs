@@ -37,10 +37,11 @@ use crate::control::{self, Control, ControlSeed};
 use crate::exit::{Failure, Status};
 use crate::listener::connection::{ConnectionInfo, serve};
 use crate::node::{Broker, NodeMessage};
+use crate::observe;
 use crate::observe::progress::Progress;
+use crate::publish::{self, Publication};
 use crate::request::CloseReason;
 use crate::view::View;
-use crate::{observe, publish};
 
 /// How long a stopping shard waits for its connections.
 const CONNECTIONS_END_MAX: Duration = Duration::from_secs(4);
@@ -115,10 +116,11 @@ pub struct Shard<E: Env, L: LogsIo> {
     pub control: Control,
 }
 
-/// Opens the store of `shard` in the log directory `dir`, after the journals of the run before were recovered.
+/// Opens the store of `shard` in the log directory `dir`, after the journals of the run before were recovered. Where they could
+/// not be, it never ends on the other shards.
 ///
 /// # Errors
-/// [`Failure`] with what storage said, or when the shard that recovers the journals has ended.
+/// [`Failure`] with what storage said.
 pub async fn open_store<D: Disk>(
     disk: D,
     dir: &Path,
@@ -146,10 +148,8 @@ pub async fn open_store<D: Disk>(
         }
     }
     if gate.opened.recv_async().await.is_err() {
-        return Err(Failure::new(
-            Status::Software,
-            "the shard that recovers the journals ended",
-        ));
+        // The process ends with what the shard that recovers the journals says; this one must not be heard before it.
+        std::future::pending::<()>().await;
     }
     Store::open(disk, dir, shard, options)
         .await
@@ -205,34 +205,55 @@ pub fn start<E: Env, L: LogsIo>(
         to_follow,
     ));
     let control = Control::default();
-    let commands = control.clone();
-    let stopping = broker.clone();
+    let desk = Desk {
+        broker: broker.clone(),
+        driver: driver.clone(),
+        groups: groups.clone(),
+        logs: logs.clone(),
+        control: control.clone(),
+        publications,
+    };
     let inbox_of = driver.clone();
-    let (scraped, scraped_owner, scraped_logs) = (broker.clone(), driver.clone(), logs.clone());
-    let scraped_groups = groups.clone();
     env.spawn(async move {
         inbox_of
-            .serve_inbox(inbox, &groups, move |message| match message {
-                NodeMessage::Publish(publication) => {
-                    let _ = publications.send(publication);
-                }
-                NodeMessage::AutoCreate(names) => commands.create_automatically(names),
-                NodeMessage::Command(command, reply) => commands.command(command, reply),
-                NodeMessage::Session(step) => fetch_sessions::serve(&stopping, step),
-                NodeMessage::Snapshot(reply) => {
-                    let (owner, logs) = (&scraped_owner, &scraped_logs);
-                    reply.send(observe::shard::snapshot(&scraped, owner, logs, &scraped_groups));
-                }
-                NodeMessage::Groups(from, reply) => reply.send(scraped_groups.page(from.as_ref())),
-                NodeMessage::Vitals(reply) => reply.send(observe::shard::vitals(&scraped, &scraped_logs)),
-                NodeMessage::Stop => stopping.stop(),
-            })
+            .serve_inbox(inbox, &groups, move |message| desk.deliver(message))
             .await;
     });
     Shard {
         broker,
         driver,
         control,
+    }
+}
+
+/// Where the messages of a shard's inbox go that are not for its partitions.
+struct Desk<E: Env, L: LogsIo> {
+    broker: Rc<Broker<E>>,
+    driver: OwnerDriver<E, L, NodeMessage>,
+    groups: GroupDriver<E, NodeMessage>,
+    logs: L,
+    control: Control,
+    publications: flume::Sender<Publication>,
+}
+
+impl<E: Env, L: LogsIo> Desk<E, L> {
+    fn deliver(&self, message: NodeMessage) {
+        match message {
+            NodeMessage::Publish(publication) => {
+                // Who follows ends with the shard.
+                let _ = self.publications.send(publication);
+            }
+            NodeMessage::AutoCreate(names) => self.control.create_automatically(names),
+            NodeMessage::Command(command, reply) => self.control.command(command, reply),
+            NodeMessage::Session(step) => fetch_sessions::serve(&self.broker, step),
+            NodeMessage::Snapshot(reply) => {
+                let snapshot = observe::shard::snapshot(&self.broker, &self.driver, &self.logs, &self.groups);
+                reply.send(snapshot);
+            }
+            NodeMessage::Groups(from, reply) => reply.send(self.groups.page(from.as_ref())),
+            NodeMessage::Vitals(reply) => reply.send(observe::shard::vitals(&self.broker, &self.logs)),
+            NodeMessage::Stop => self.broker.stop(),
+        }
     }
 }
 

@@ -39,9 +39,6 @@ const PLAINTEXT: i16 = 0;
 /// How long the creation of a topic that a client named may take, milliseconds; only a figure in the request.
 const CREATE_TIMEOUT_MS: i32 = 30_000;
 
-/// Reasons that are logged of topics that could not be created. Those of a broker's configuration are few.
-const REFUSALS_MAX: usize = 16;
-
 /// Bytes of metadata log after which a snapshot is taken, unless configured (Kafka's default).
 const SNAPSHOT_LOG_BYTES: i64 = 20 << 20;
 
@@ -51,20 +48,20 @@ pub struct Control {
     queue: CommandQueue,
     /// Topics that are being created because clients named them.
     automatic: Rc<RefCell<BTreeSet<String>>>,
-    /// Why topics that the broker creates of its own accord could not be, each reason as it was logged once.
-    refusals: Rc<RefCell<BTreeSet<String>>>,
+    /// Why topics that the broker creates of its own accord could not be, as far as it was logged.
+    refusals: Refusals,
     joined: Rc<(Cell<bool>, Notify)>,
 }
 
 impl Control {
     /// A command of some shard of this node.
     pub fn command(&self, command: ControllerCommand, reply: CommandReply) {
-        let is_own = matches!(command, ControllerCommand::CreateInternalTopic { .. });
+        let is_internal = matches!(command, ControllerCommand::CreateInternalTopic { .. });
         let refusals = self.refusals.clone();
         let answer = move |outcome| {
             if let Ok(response) = outcome {
-                if is_own {
-                    log_refusal(&refusals, &response);
+                if is_internal {
+                    log_refusal(&refusals, &response, is_internal);
                 }
                 // Nobody waits when the client has left.
                 let _ = reply.send(response);
@@ -100,7 +97,7 @@ impl Control {
                 Box::new(move |outcome| {
                     automatic.borrow_mut().remove(&name);
                     if let Ok(response) = outcome {
-                        log_refusal(&refusals, &response);
+                        log_refusal(&refusals, &response, false);
                     }
                 }),
             );
@@ -118,23 +115,28 @@ impl Control {
     }
 }
 
+/// Error codes that were logged, apart for internal topics, so that clients' names cannot hide those.
+type Refusals = Rc<RefCell<BTreeSet<(bool, ErrorCode)>>>;
+
 /// Says why a topic that nobody asked for by CreateTopics could not be created: its clients are told only that it is not there.
-/// Each reason once, for clients ask again and again.
-fn log_refusal(refusals: &RefCell<BTreeSet<String>>, response: &ControllerResponse) {
+/// Each code once, for clients ask again and again.
+fn log_refusal(refusals: &Refusals, response: &ControllerResponse, is_internal: bool) {
     let ControllerResponse::CreateTopics(created) = response else {
         return;
     };
     let is_refused = |code| ![ErrorCode::NONE, ErrorCode::TOPIC_ALREADY_EXISTS].contains(&code);
     for topic in created.topics.iter().filter(|topic| is_refused(topic.error_code)) {
-        let why = topic.error_message.as_deref().unwrap_or_default();
-        let reason = format!("{:?}: {why}", topic.error_code);
-        let mut refusals = refusals.borrow_mut();
-        if refusals.len() < REFUSALS_MAX && refusals.insert(reason.clone()) {
-            let topic = topic.name.as_str();
+        let code = topic.error_code;
+        if refusals.borrow_mut().insert((is_internal, code)) {
+            let (topic, why) = (
+                topic.name.as_str(),
+                topic.error_message.as_deref().unwrap_or_default(),
+            );
             tracing::warn!(
                 topic,
-                reason,
-                "a topic that clients need cannot be created; later refusals for the same reason are not logged"
+                ?code,
+                why,
+                "a topic that clients need cannot be created; further refusals with this code are not logged"
             );
         }
     }
