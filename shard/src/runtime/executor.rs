@@ -65,7 +65,7 @@ impl RuntimeOptions {
             cpus,
             pinned: true,
             io_memory_bytes: 32 << 20,
-            ring_depth: 128,
+            ring_depth: 2048,
             preempt_timer: Duration::from_millis(10),
             tick: Duration::from_millis(5),
             start_patience: Duration::from_secs(5),
