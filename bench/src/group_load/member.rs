@@ -11,9 +11,10 @@ use protocol::messages::heartbeat::HeartbeatRequest;
 use protocol::messages::join_group::{JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse};
 use protocol::messages::sync_group::{SyncGroupRequest, SyncGroupRequestAssignment};
 use protocol::{ErrorCode, Str, Writer};
+use tokio::time::sleep;
 
 use super::connection::Connection;
-use super::setup::TOPIC;
+use super::setup::{RETRY_INTERVAL, TOPIC, comes_up};
 use crate::error::{Result, failed};
 
 /// Versions of the APIs, those of Kafka's own clients of the classic protocol.
@@ -125,7 +126,11 @@ impl Member {
                 self.id = answer.member_id;
                 return Ok(false);
             }
-            ErrorCode::COORDINATOR_LOAD_IN_PROGRESS | ErrorCode::REBALANCE_IN_PROGRESS => return Ok(false),
+            ErrorCode::REBALANCE_IN_PROGRESS => return Ok(false),
+            code if comes_up(code) => {
+                sleep(RETRY_INTERVAL).await;
+                return Ok(false);
+            }
             other => return failed(format!("a join is answered with {other:?}")),
         }
         let assignments = if answer.leader == answer.member_id {

@@ -11,10 +11,21 @@ use crate::error::{Result, failed};
 
 /// How long the coordinators may take to come up.
 const COORDINATORS_TIME_MAX: Duration = Duration::from_secs(60);
-const RETRY_INTERVAL: Duration = Duration::from_millis(100);
+/// Before a question is asked again.
+pub(super) const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The topic that is consumed.
 pub(super) const TOPIC: &str = "group-load";
+
+/// Whether a coordinator answers so that is about to come up: FindCoordinator of Apache Kafka names it before it has loaded.
+pub(super) fn comes_up(code: ErrorCode) -> bool {
+    [
+        ErrorCode::COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode::COORDINATOR_NOT_AVAILABLE,
+        ErrorCode::NOT_COORDINATOR,
+    ]
+    .contains(&code)
+}
 
 /// Creates the topic, and waits until groups have coordinators.
 ///
