@@ -11,6 +11,7 @@ use protocol::message::Request;
 use protocol::messages::create_topics::{CreatableTopic, CreateTopicsRequest};
 use protocol::messages::describe_configs::{DescribeConfigsRequest, DescribeConfigsResource};
 use protocol::messages::fetch::{FetchRequest, FetchRequestFetchPartition, FetchRequestFetchTopic};
+use protocol::messages::find_coordinator::FindCoordinatorRequest;
 use protocol::messages::metadata::MetadataRequest;
 use protocol::messages::offset_fetch::{
     OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics,
@@ -28,6 +29,8 @@ const PARTITIONS_PER_TOPIC: usize = 100;
 const PARTITIONS_PER_REQUEST: usize = 5_000;
 /// Partitions that one OffsetFetch asks for.
 const OFFSETS: usize = 5_000;
+/// The group that it asks for; it has committed nothing.
+const GROUP: &str = "bulk";
 /// How often each client asks.
 const ASK_INTERVAL: Duration = Duration::from_millis(100);
 /// How long a client waits for an answer, and a client that read nothing until then.
@@ -58,7 +61,7 @@ pub struct Bulk {
 }
 
 /// What was seen.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Seen {
     /// From the first CreateTopics to the last answer.
     pub made_in: Duration,
@@ -68,6 +71,8 @@ pub struct Seen {
     pub bytes: u64,
     /// Clients that were refused, cut off or not answered in time.
     pub failures: u64,
+    /// What the first of them met.
+    pub first_failure: Option<String>,
     /// Longest answer to a client that asks small things of its own beside them.
     pub witness_max: Duration,
     /// Resident MiB with all partitions and no client.
@@ -106,6 +111,7 @@ pub fn run(profile: Profile, dir: &Path, bulk: Bulk) -> Result<Seen> {
     let topics = make_topics(&address, bulk.partitions / PARTITIONS_PER_TOPIC)?;
     let made_in = began.elapsed();
     let questions = questions(&topics)?;
+    await_answers(&address, &questions)?;
     let idle_mib = at_rest(&resident)?;
     let crowd = Crowd::default();
     let mut peak_mib = idle_mib;
@@ -126,10 +132,8 @@ pub fn run(profile: Profile, dir: &Path, bulk: Bulk) -> Result<Seen> {
         std::thread::sleep(LOOK_INTERVAL);
         after_mib = resident()?;
     }
-    if let Some(why) = crowd.first_failure.into_inner().ok().flatten() {
-        tracing::warn!(%why, "a client failed");
-    }
     Ok(Seen {
+        first_failure: crowd.first_failure.into_inner().ok().flatten(),
         made_in,
         answers: crowd.answers.into_inner(),
         bytes: crowd.bytes.into_inner(),
@@ -139,6 +143,35 @@ pub fn run(profile: Profile, dir: &Path, bulk: Bulk) -> Result<Seen> {
         peak_mib,
         after_mib,
     })
+}
+
+/// Waits until the group has a coordinator and each question is answered without an error code.
+fn await_answers(address: &str, questions: &[Question]) -> Result<()> {
+    let mut wire = Wire::connect(address)?;
+    let find = FindCoordinatorRequest {
+        key: GROUP.into(),
+        ..Default::default()
+    };
+    let mut ask = || -> Result<()> {
+        let id = wire.send(FIND_VERSION, &find)?;
+        let found = wire.receive::<FindCoordinatorRequest>(FIND_VERSION, id)?;
+        refused("FindCoordinator", [found.error_code].into_iter())?;
+        for question in questions {
+            wire.send_bytes(&question.frame)?;
+            match wire.frame(ANSWER_LIMIT)? {
+                Received::Frame(answer) => (question.check)(answer)?,
+                Received::Closed | Received::Silence => return failed("no answer"),
+            }
+        }
+        Ok(())
+    };
+    let began = Instant::now();
+    loop {
+        match ask() {
+            Err(_) if began.elapsed() < REST_LIMIT => std::thread::sleep(LOOK_INTERVAL),
+            answered => return answered,
+        }
+    }
 }
 
 /// Memory once it does not change any more, MiB.
@@ -234,6 +267,7 @@ const METADATA_VERSION: i16 = 12;
 const CONFIGS_VERSION: i16 = 4;
 const OFFSETS_VERSION: i16 = 8;
 const FETCH_VERSION: i16 = 12;
+const FIND_VERSION: i16 = 3;
 
 fn check_metadata(answer: Bytes) -> Result<()> {
     let answer = Wire::answer_of::<MetadataRequest>(METADATA_VERSION, answer)?;
@@ -286,7 +320,7 @@ fn questions(topics: &[Str]) -> Result<Vec<Question>> {
     };
     let offsets = OffsetFetchRequest {
         groups: vec![OffsetFetchRequestGroup {
-            group_id: "bulk".into(),
+            group_id: GROUP.into(),
             member_epoch: -1,
             topics: Some(
                 topics
