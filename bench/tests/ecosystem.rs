@@ -24,6 +24,7 @@ fn target(dir: &tempfile::TempDir) -> Target {
     Target::new(Kind::Penstock(Profile::Dev), &dir.path().join("broker"), &[]).expect("a broker")
 }
 
+/// BR-089.
 #[test]
 fn connect_loses_nothing_to_kills_of_the_broker() {
     if skipped("connect_loses_nothing_to_kills_of_the_broker") {

@@ -8,6 +8,7 @@ use bench::process::Profile;
 use bench::target::Kind;
 use bench::tools::{compare, compare_decoded, markdown, run};
 
+/// BR-006, BR-133.
 #[test]
 fn the_tools_answer_the_same_on_both_brokers() {
     if let Some(why) = kafka::missing() {

@@ -329,6 +329,7 @@ fn nobody_is_told_that_nothing_was_committed(canary: Canary) {
     });
 }
 
+/// BR-059.
 #[test]
 fn while_a_log_is_replayed_nobody_is_told_that_nothing_was_committed() {
     nobody_is_told_that_nothing_was_committed(Canary::None);
@@ -347,6 +348,7 @@ fn an_empty_answer_while_loading_would_be_seen() {
     );
 }
 
+/// BR-127.
 #[test]
 fn a_log_that_cannot_be_read_is_tried_again_and_one_that_cannot_be_replayed_is_not_served() {
     run(|handle| async move {

@@ -169,6 +169,7 @@ const TOLD: [(&str, i32); 22] = [
     ("penstock_scrape_unread_group_shards", 0),
 ];
 
+/// BR-068, BR-133.
 #[test]
 fn metrics_tell_the_lag_of_groups_as_their_tools_do() {
     let dir = tempfile::tempdir().unwrap();
@@ -264,6 +265,7 @@ fn samples_of_groups_are_bounded_and_what_is_left_out_is_summed_up() {
     }
 }
 
+/// BR-127.
 #[test]
 fn why_groups_can_have_no_coordinator_is_logged_once() {
     let dir = tempfile::tempdir().unwrap();

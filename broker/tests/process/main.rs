@@ -7,6 +7,7 @@ mod bombs;
 mod cli;
 mod descriptors;
 mod errors;
+mod group_reports;
 mod groups;
 mod leaks;
 mod lifecycle;

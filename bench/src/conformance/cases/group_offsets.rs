@@ -27,7 +27,7 @@ pub(super) const CASES: &[Case] = &[
     Case::new("CG-51 offsets deleted", deletes).on(&GROUPS),
 ];
 
-fn commit_of(group: &Str, topic: &Topic, partitions: &[(i32, i64)]) -> OffsetCommitRequest {
+pub(super) fn commit_of(group: &Str, topic: &Topic, partitions: &[(i32, i64)]) -> OffsetCommitRequest {
     OffsetCommitRequest {
         group_id: group.clone(),
         generation_id_or_member_epoch: -1,
@@ -50,7 +50,7 @@ fn commit_of(group: &Str, topic: &Topic, partitions: &[(i32, i64)]) -> OffsetCom
 }
 
 /// What is asked in the form of a version.
-fn fetch_of(version: i16, group: &Str, topics: Option<&[(&Topic, &[i32])]>) -> OffsetFetchRequest {
+pub(super) fn fetch_of(version: i16, group: &Str, topics: Option<&[(&Topic, &[i32])]>) -> OffsetFetchRequest {
     if version < 8 {
         return OffsetFetchRequest {
             group_id: group.clone(),
@@ -82,7 +82,23 @@ fn fetch_of(version: i16, group: &Str, topics: Option<&[(&Topic, &[i32])]>) -> O
     }
 }
 
-fn nowhere(d: &Dialogue<'_>) -> Topic {
+pub(super) fn delete_of(group: &Str, topics: &[(&Topic, &[i32])]) -> OffsetDeleteRequest {
+    OffsetDeleteRequest {
+        group_id: group.clone(),
+        topics: topics
+            .iter()
+            .map(|(topic, partitions)| OffsetDeleteRequestTopic {
+                name: topic.name.clone(),
+                partitions: partitions
+                    .iter()
+                    .map(|p| OffsetDeleteRequestPartition { partition_index: *p })
+                    .collect(),
+            })
+            .collect(),
+    }
+}
+
+pub(super) fn nowhere(d: &Dialogue<'_>) -> Topic {
     Topic {
         name: d.name("nowhere"),
         id: Uuid::from_u128(0x1234_5678_9abc_def0_1234_5678_9abc_def0),
@@ -221,29 +237,16 @@ fn deletes(d: &mut Dialogue<'_>) -> Result<()> {
     let topic = d.topic("t", 2, &[])?;
     let nowhere = nowhere(d);
     let group = group(d, "g")?;
-    let delete = |group: &Str, topics: &[(&Topic, &[i32])]| OffsetDeleteRequest {
-        group_id: group.clone(),
-        topics: topics
-            .iter()
-            .map(|(topic, partitions)| OffsetDeleteRequestTopic {
-                name: topic.name.clone(),
-                partitions: partitions
-                    .iter()
-                    .map(|p| OffsetDeleteRequestPartition { partition_index: *p })
-                    .collect(),
-            })
-            .collect(),
-    };
-    d.ask("unknown group", 0, &delete(&group, &[(&topic, &[0])]))?;
-    d.ask("no name", 0, &delete(&Str::new(), &[(&topic, &[0])]))?;
+    d.ask("unknown group", 0, &delete_of(&group, &[(&topic, &[0])]))?;
+    d.ask("no name", 0, &delete_of(&Str::new(), &[(&topic, &[0])]))?;
     d.quiet(8, &commit_of(&group, &topic, &[(0, 5), (1, 6)]))?;
     d.ask(
         "one, and what is not there",
         0,
-        &delete(&group, &[(&topic, &[0, 7]), (&nowhere, &[0])]),
+        &delete_of(&group, &[(&topic, &[0, 7]), (&nowhere, &[0])]),
     )?;
-    d.ask("once more", 0, &delete(&group, &[(&topic, &[0])]))?;
+    d.ask("once more", 0, &delete_of(&group, &[(&topic, &[0])]))?;
     d.ask("what is left", 7, &fetch_of(7, &group, None))?;
-    d.ask("nothing", 0, &delete(&group, &[]))?;
+    d.ask("nothing", 0, &delete_of(&group, &[]))?;
     Ok(())
 }

@@ -39,10 +39,10 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 /// Version of the requests that cases do not choose themselves.
-const JOIN_VERSION: i16 = 9;
+pub(super) const JOIN_VERSION: i16 = 9;
 
 /// A Join of a consumer with the protocol `range`.
-fn join_of(group: &Str, member: &Str) -> JoinGroupRequest {
+pub(super) fn join_of(group: &Str, member: &Str) -> JoinGroupRequest {
     JoinGroupRequest {
         group_id: group.clone(),
         session_timeout_ms: 10_000,
@@ -54,7 +54,7 @@ fn join_of(group: &Str, member: &Str) -> JoinGroupRequest {
     }
 }
 
-fn protocols(list: &[(&'static str, &'static [u8])]) -> Vec<JoinGroupRequestProtocol> {
+pub(super) fn protocols(list: &[(&'static str, &'static [u8])]) -> Vec<JoinGroupRequestProtocol> {
     list.iter()
         .map(|(name, metadata)| JoinGroupRequestProtocol {
             name: Str::from_static(name),
@@ -63,7 +63,7 @@ fn protocols(list: &[(&'static str, &'static [u8])]) -> Vec<JoinGroupRequestProt
         .collect()
 }
 
-fn sync_of(group: &Str, generation: i32, member: &Str, assign: &[(&Str, &'static [u8])]) -> SyncGroupRequest {
+pub(super) fn sync_of(group: &Str, generation: i32, member: &Str, assign: &[(&Str, &'static [u8])]) -> SyncGroupRequest {
     SyncGroupRequest {
         group_id: group.clone(),
         generation_id: generation,
@@ -81,7 +81,7 @@ fn sync_of(group: &Str, generation: i32, member: &Str, assign: &[(&Str, &'static
     }
 }
 
-fn heartbeat_of(group: &Str, generation: i32, member: &Str) -> HeartbeatRequest {
+pub(super) fn heartbeat_of(group: &Str, generation: i32, member: &Str) -> HeartbeatRequest {
     HeartbeatRequest {
         group_id: group.clone(),
         generation_id: generation,
@@ -90,7 +90,7 @@ fn heartbeat_of(group: &Str, generation: i32, member: &Str) -> HeartbeatRequest 
     }
 }
 
-fn describe_of(groups: &[&Str]) -> DescribeGroupsRequest {
+pub(super) fn describe_of(groups: &[&Str]) -> DescribeGroupsRequest {
     DescribeGroupsRequest {
         groups: groups.iter().map(|g| (*g).clone()).collect(),
         include_authorized_operations: false,
@@ -118,7 +118,7 @@ pub(super) fn group(d: &mut Dialogue<'_>, short: &str) -> Result<Str> {
 }
 
 /// The first step of joining on a connection of its own: the id that a member is given.
-fn begin(d: &mut Dialogue<'_>, wire: &mut Wire, group: &Str) -> Result<Str> {
+pub(super) fn begin(d: &mut Dialogue<'_>, wire: &mut Wire, group: &Str) -> Result<Str> {
     let id = wire.send(JOIN_VERSION, &join_of(group, &Str::new()))?;
     let answer = wire.receive::<JoinGroupRequest>(JOIN_VERSION, id)?;
     d.knows_member(&answer.member_id);
@@ -126,7 +126,7 @@ fn begin(d: &mut Dialogue<'_>, wire: &mut Wire, group: &Str) -> Result<Str> {
 }
 
 /// A second member on a connection of its own, whose Join waits for that of the first: connection, member id, correlation id.
-fn second(d: &mut Dialogue<'_>, group: &Str) -> Result<(Wire, Str, i32)> {
+pub(super) fn second(d: &mut Dialogue<'_>, group: &Str) -> Result<(Wire, Str, i32)> {
     let mut wire = d.connect()?;
     let member = begin(d, &mut wire, group)?;
     let id = wire.send(JOIN_VERSION, &join_of(group, &member))?;
@@ -135,7 +135,7 @@ fn second(d: &mut Dialogue<'_>, group: &Str) -> Result<(Wire, Str, i32)> {
 }
 
 /// A stable group of one member; its id.
-fn stable(d: &mut Dialogue<'_>, group: &Str) -> Result<Str> {
+pub(super) fn stable(d: &mut Dialogue<'_>, group: &Str) -> Result<Str> {
     let member = begin_on(d, group)?;
     let joined = d.quiet(JOIN_VERSION, &join_of(group, &member))?;
     let sync = sync_of(group, joined.generation_id, &member, &[(&member, b"all")]);
@@ -143,7 +143,7 @@ fn stable(d: &mut Dialogue<'_>, group: &Str) -> Result<Str> {
     Ok(member)
 }
 
-fn begin_on(d: &mut Dialogue<'_>, group: &Str) -> Result<Str> {
+pub(super) fn begin_on(d: &mut Dialogue<'_>, group: &Str) -> Result<Str> {
     let member = d.quiet(JOIN_VERSION, &join_of(group, &Str::new()))?.member_id;
     d.knows_member(&member);
     Ok(member)
@@ -402,7 +402,7 @@ fn silence(d: &mut Dialogue<'_>) -> Result<()> {
     Ok(())
 }
 
-fn leave_of(group: &Str, members: &[(&str, Option<&'static str>)]) -> LeaveGroupRequest {
+pub(super) fn leave_of(group: &Str, members: &[(&str, Option<&'static str>)]) -> LeaveGroupRequest {
     LeaveGroupRequest {
         group_id: group.clone(),
         members: members
@@ -418,7 +418,7 @@ fn leave_of(group: &Str, members: &[(&str, Option<&'static str>)]) -> LeaveGroup
 }
 
 /// A Leave of one member in the form of a version.
-fn leave_one(version: i16, group: &Str, member: &Str) -> LeaveGroupRequest {
+pub(super) fn leave_one(version: i16, group: &Str, member: &Str) -> LeaveGroupRequest {
     if version < 3 {
         return LeaveGroupRequest {
             group_id: group.clone(),

@@ -8,7 +8,10 @@ mod group_offsets;
 mod groups;
 mod idempotence;
 mod listeners;
+mod member_bytes;
+mod member_reports;
 mod metadata;
+mod offset_reports;
 mod offsets;
 mod order;
 mod produce;
@@ -41,6 +44,9 @@ pub fn cases() -> Vec<Case> {
         unserved::CASES,
         groups::CASES,
         group_offsets::CASES,
+        member_reports::CASES,
+        member_bytes::CASES,
+        offset_reports::CASES,
         order::CASES,
     ]
     .concat()

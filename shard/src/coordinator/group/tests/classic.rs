@@ -36,6 +36,7 @@ fn a_new_member_comes_twice_and_an_old_client_once() {
     assert_eq!(f.joined(old).generation_id, 1);
 }
 
+/// BR-063.
 #[test]
 fn an_id_that_is_not_taken_up_is_forgotten() {
     let mut f = Fixture::new();
@@ -48,6 +49,7 @@ fn an_id_that_is_not_taken_up_is_forgotten() {
     assert_eq!(f.state(), "Dead");
 }
 
+/// BR-063.
 #[test]
 fn ids_given_out_in_a_storm_are_bounded() {
     let mut f = Fixture::new();
@@ -75,6 +77,7 @@ fn unknown_members_and_groups() {
     assert_eq!(f.heartbeat(&ids[0], 1), ErrorCode::NONE);
 }
 
+/// BR-064.
 #[test]
 fn members_of_another_kind_or_without_a_common_protocol_are_refused() {
     let mut f = Fixture::new();
@@ -94,6 +97,7 @@ fn members_of_another_kind_or_without_a_common_protocol_are_refused() {
     }
 }
 
+/// BR-130.
 #[test]
 fn a_full_group_takes_nobody() {
     let mut f = Fixture::with(GroupSettings {
@@ -152,6 +156,7 @@ fn only_the_leader_sees_the_members() {
     }
 }
 
+/// BR-064.
 #[test]
 fn the_protocol_with_the_most_votes_among_the_common_ones_is_chosen() {
     let mut f = Fixture::new();
@@ -208,6 +213,7 @@ fn who_does_not_join_again_is_out_and_instances_stay() {
     assert_eq!(f.heartbeat(&gone, 2), ErrorCode::UNKNOWN_MEMBER_ID);
 }
 
+/// BR-063, clients before version 4.
 #[test]
 fn a_newcomer_that_waits_too_long_is_told_so() {
     let mut f = Fixture::new();
@@ -694,6 +700,7 @@ fn groups_are_described_and_listed() {
     assert_eq!((&*listed[0].group_id, &*listed[0].group_type), ("g", "classic"));
 }
 
+/// BR-130.
 #[test]
 fn a_hundred_members_rebalance_in_one_generation() {
     let mut f = Fixture::new();

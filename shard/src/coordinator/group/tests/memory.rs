@@ -75,6 +75,7 @@ fn ids_given_out_by_the_thousand_are_bounded_and_do_not_disturb_a_group() {
     assert_eq!(f.joined(to).error_code, ErrorCode::MEMBER_ID_REQUIRED);
 }
 
+/// BR-130.
 #[test]
 fn one_group_with_large_metadata_leaves_room_for_others() {
     let mut f = with_bytes(8 * MIB);

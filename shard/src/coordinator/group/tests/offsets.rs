@@ -71,6 +71,7 @@ fn a_commit_that_cannot_be_written_is_refused_and_changes_nothing() {
     assert_eq!(found(&mut f), Some(5));
 }
 
+/// BR-006, BR-023.
 #[test]
 fn who_may_commit() {
     let mut f = Fixture::new();
@@ -111,6 +112,7 @@ fn who_may_commit() {
     );
 }
 
+/// BR-023.
 #[test]
 fn commits_keep_a_session() {
     let mut f = Fixture::new();
@@ -170,6 +172,7 @@ fn offsets_of_groups_without_members_expire_each_for_itself() {
     assert_eq!(f.state(), "Dead");
 }
 
+/// BR-019.
 #[test]
 fn offsets_of_an_empty_group_expire_after_it_became_empty() {
     let mut f = Fixture::new();
@@ -199,6 +202,78 @@ fn offsets_of_an_empty_group_expire_after_it_became_empty() {
     assert_eq!(f.state(), "Dead");
 }
 
+/// BR-058: what a group reads is only known while it is stable, so nothing of it grows old in the other states.
+#[test]
+fn a_group_that_keeps_rebalancing_keeps_its_offsets() {
+    let mut f = Fixture::with(GroupSettings {
+        offsets_retention: Duration::from_secs(5),
+        offsets_check_interval: Duration::from_secs(1),
+        ..GroupSettings::default()
+    });
+    // Subscriptions to "t", version 0, with other user data each time: news that call for a rebalance.
+    let subscription = |n: u8| Bytes::from([&[0, 0, 0, 0, 0, 1, 0, 1, b't', 0, 0, 0, 1][..], &[n]].concat());
+    let subscribe = |n: u8| {
+        move |request: &mut JoinGroupRequest| {
+            request.session_timeout_ms = 30_000;
+            request.protocols[0].metadata = subscription(n);
+        }
+    };
+    let joins = [f.join_at(3, "", subscribe(0)), f.join_at(3, "", subscribe(0))];
+    f.pass(Duration::from_secs(6));
+    let ids = joins.map(|to| f.joined(to).member_id);
+    f.assign(&ids, 1);
+    for topic in ["t", "other"] {
+        let mut commit = OffsetCommit {
+            generation: 1,
+            member: ids[0].clone(),
+            ..commit_of(7)
+        };
+        commit.topics[0].name = topic.into();
+        assert_eq!(committed(&mut f, commit), ErrorCode::NONE);
+    }
+    let all = |f: &Fixture| f.coordinator.groups["g"].offsets.clone();
+    for n in 1..5 {
+        // The first one calls for a rebalance, the second one takes its time.
+        let calling = f.join_at(5, &ids[0], subscribe(n));
+        for _ in 0..20 {
+            f.pass(Duration::from_secs(1));
+            f.finish_writes();
+            assert_eq!(
+                f.heartbeat(&ids[1], i32::from(n)),
+                ErrorCode::REBALANCE_IN_PROGRESS
+            );
+        }
+        assert_eq!(f.state(), "PreparingRebalance");
+        let following = f.join_at(5, &ids[1], subscribe(n));
+        let generation = f.joined(calling).generation_id;
+        assert_eq!(f.joined(following).generation_id, generation);
+        // Nor does anything while the assignment is awaited.
+        for _ in 0..20 {
+            f.pass(Duration::from_secs(1));
+            f.finish_writes();
+            for id in &ids {
+                f.heartbeat(id, generation);
+            }
+        }
+        assert_eq!(f.state(), "CompletingRebalance");
+        for topic in ["t", "other"] {
+            assert!(all(&f).get(topic, 0).is_some(), "{topic} in round {n}");
+        }
+        // No time passes in the stable state, in which the other topic is known to be read by nobody.
+        f.assign(&ids, generation);
+    }
+    for _ in 0..20 {
+        f.pass(Duration::from_secs(1));
+        f.finish_writes();
+        for id in &ids {
+            assert_eq!(f.heartbeat(id, 5), ErrorCode::NONE);
+        }
+    }
+    assert_eq!(found(&mut f), Some(7), "it is subscribed to");
+    assert!(all(&f).get("other", 0).is_none());
+}
+
+/// BR-019.
 #[test]
 fn an_explicit_retention_is_kept_to() {
     let mut f = Fixture::new();
@@ -313,6 +388,7 @@ fn offsets_are_deleted_unless_their_topic_is_subscribed() {
     assert_eq!(found(&mut f), None);
 }
 
+/// BR-071.
 #[test]
 fn a_deleted_topic_takes_its_offsets_along() {
     let mut f = Fixture::new();
