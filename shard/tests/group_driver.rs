@@ -382,6 +382,12 @@ fn a_log_that_cannot_be_read_is_tried_again_and_one_that_cannot_be_replayed_is_n
         third.driver.lead(LOG);
         third.env.sleep(Duration::from_secs(5)).await;
         assert_eq!(third.fetch("g").await, Err(ErrorCode::COORDINATOR_NOT_AVAILABLE));
+        let listed = third.told(third.ask(GroupRequest::List)).await;
+        assert_eq!(
+            listed.err(),
+            Some(ErrorCode::NOT_COORDINATOR),
+            "others are listed"
+        );
         assert_eq!(third.driver.stats().failed, 1);
     });
 }

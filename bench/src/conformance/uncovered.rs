@@ -75,4 +75,9 @@ pub const UNCOVERED: &[(&str, &str)] = &[
     ),
     ("BR-100", TRANSACTIONS),
     ("BR-110", REPLICAS),
+    (
+        "BR-130",
+        "a hundred members, a full group and large metadata are in `shard/src/coordinator/group/tests`; an answer at once \
+         out of range is in BR-129",
+    ),
 ];

@@ -105,6 +105,9 @@ fn find<E: Env>(
     if key_type != GROUP {
         return Err(ErrorCode::COORDINATOR_NOT_AVAILABLE);
     }
+    // While there is no topic of groups, no broker is the coordinator.
+    view.topic(TopicName::Name(OFFSETS_TOPIC))
+        .map_err(|_| ErrorCode::COORDINATOR_NOT_AVAILABLE)?;
     coordinator_of(view, key)?;
     let this = vec![context.broker.settings.node_id];
     endpoints(view, &context.connection.listener, this)

@@ -10,6 +10,7 @@ use protocol::hash::partition_for_id;
 use protocol::messages::fetch::FetchResponse;
 use protocol::messages::heartbeat::{HeartbeatRequest, HeartbeatResponse};
 use protocol::messages::join_group::{JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse};
+use protocol::messages::list_groups::{ListGroupsRequest, ListGroupsResponse};
 use protocol::messages::offset_fetch::{OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse};
 use protocol::messages::sync_group::{SyncGroupRequest, SyncGroupResponse};
 use protocol::{ErrorCode, Str};
@@ -207,8 +208,16 @@ fn where_one_partition_of_groups_is_lost_the_others_are_served() {
         let told = fetch_offset(&mut client, &groups[2], version);
         assert_eq!(
             told,
-            (ErrorCode::COORDINATOR_LOAD_IN_PROGRESS, -1),
+            (ErrorCode::COORDINATOR_NOT_AVAILABLE, -1),
             "version {version}"
         );
     }
+    let answer: ListGroupsResponse = client.call(&ListGroupsRequest::default(), 2).unwrap();
+    assert_eq!(answer.error_code, ErrorCode::NONE);
+    let mut listed: Vec<_> = answer.groups.iter().map(|g| g.group_id.to_string()).collect();
+    listed.sort_unstable();
+    let mut others = groups.to_vec();
+    others.remove(2);
+    others.sort_unstable();
+    assert_eq!(listed, others);
 }

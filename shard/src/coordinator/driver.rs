@@ -187,6 +187,8 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
         let refusal = match self.0.partitions.borrow().get(&log).map(|p| &p.state) {
             None => Some(ErrorCode::NOT_COORDINATOR),
             Some(State::Loading) => Some(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS),
+            // Who lists groups gets those of the other partitions (BR-127).
+            Some(State::Failed) if matches!(request, GroupRequest::List) => Some(ErrorCode::NOT_COORDINATOR),
             Some(State::Failed) => Some(ErrorCode::COORDINATOR_NOT_AVAILABLE),
             Some(State::Serving(_)) => None,
         };

@@ -1,4 +1,4 @@
-//! What groups keep of their members: metadata and assignments byte for byte, at size (BR-089, BR-123, BR-130).
+//! What groups keep of their members: metadata and assignments byte for byte (BR-089, BR-123).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,27 +8,17 @@ use protocol::Str;
 use protocol::messages::join_group::{JoinGroupRequest, JoinGroupRequestProtocol};
 use protocol::messages::sync_group::SyncGroupRequest;
 
-use super::groups::{describe_of, group, heartbeat_of, join_of, leave_of, leave_one, sync_of};
+use super::groups::{describe_of, group, join_of, leave_of, sync_of};
 use crate::conformance::Case;
 use crate::conformance::dialogue::Dialogue;
-use crate::conformance::target::{GROUPS, Setup};
+use crate::conformance::target::GROUPS;
 use crate::error::Result;
 
-/// Groups of at most ten, which begin a second after their first member has come.
-static GROUPS_OF_TEN: Setup = Setup {
-    name: "groups-of-ten",
-    overrides: &["group.max.size=10", "group.initial.rebalance.delay.ms=1000"],
-    restarts: false,
-};
-
-pub(super) const CASES: &[Case] = &[
-    Case::new(
-        "BR-123 metadata and assignments byte for byte (BR-089)",
-        bytes_of_members,
-    )
-    .on(&GROUPS),
-    Case::new("BR-130 a full group with large metadata", full_group).on(&GROUPS_OF_TEN),
-];
+pub(super) const CASES: &[Case] = &[Case::new(
+    "BR-123 metadata and assignments byte for byte (BR-089)",
+    bytes_of_members,
+)
+.on(&GROUPS)];
 
 /// Ten kilobytes that no version of a subscription is, and that end with more than was announced.
 fn odd_bytes(seed: u8) -> Bytes {
@@ -134,63 +124,4 @@ fn bytes_of_members(d: &mut Dialogue<'_>) -> Result<()> {
         .collect();
     d.ask("all", 3, &leave_of(&group, &all))?;
     told_of_members(d, "nobody is left", &group)
-}
-
-/// Bytes of metadata for each member of the full group.
-const LARGE: usize = 500_000;
-
-fn full_group(d: &mut Dialogue<'_>) -> Result<()> {
-    let group = group(d, "g")?;
-    let mut join = join_of(&group, &Str::new());
-    join.session_timeout_ms = 30_000;
-    join.protocols[0].metadata = Bytes::from(vec![7; LARGE]);
-    let mut joins = Vec::new();
-    for _ in 0..10 {
-        let mut wire = d.connect()?;
-        let id = wire.send(3, &join)?;
-        joins.push((wire, id));
-    }
-    std::thread::sleep(Duration::from_millis(500));
-    eleventh(d, "while they join", &group)?;
-    let mut told = Vec::new();
-    for (wire, id) in &mut joins {
-        told.push(wire.receive::<JoinGroupRequest>(3, *id)?);
-    }
-    let lists: BTreeSet<_> = told
-        .iter()
-        .map(|told| {
-            let whole = told.members.iter().filter(|m| m.metadata.len() == LARGE);
-            let error = told.error_code.to_string();
-            (error, told.generation_id, told.members.len(), whole.count())
-        })
-        .collect();
-    d.note(&format!(
-        "error, generation, members told of, with their metadata: {lists:?}"
-    ));
-    let (leaders, others): (Vec<_>, Vec<_>) = told.iter().partition(|told| told.member_id == told.leader);
-    d.note(&format!("leaders: {}", leaders.len()));
-    let leader = &told[0].leader;
-    d.knows_member(leader);
-    eleventh(d, "before the assignment", &group)?;
-    d.ask("the leader", 5, &sync_of(&group, 1, leader, &[]))?;
-    eleventh(d, "when it is stable", &group)?;
-    d.ask("not disturbed", 4, &heartbeat_of(&group, 1, leader))?;
-    if let Some(other) = others.first() {
-        d.quiet(5, &leave_one(5, &group, &other.member_id))?;
-    }
-    let told = d.quiet(5, &join_of(&group, &Str::new()))?;
-    d.note(&format!("when one has left: {:?}", told.error_code));
-    Ok(())
-}
-
-/// One more than there may be, in every version.
-fn eleventh(d: &mut Dialogue<'_>, label: &str, group: &Str) -> Result<()> {
-    for version in 0..=9 {
-        d.ask(
-            &format!("an eleventh, {label}"),
-            version,
-            &join_of(group, &Str::new()),
-        )?;
-    }
-    Ok(())
 }

@@ -10,7 +10,7 @@ use protocol::messages::find_coordinator::FindCoordinatorRequest;
 use protocol::messages::join_group::{JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse};
 use protocol::messages::list_groups::ListGroupsRequest;
 use protocol::messages::sync_group::SyncGroupRequest;
-use protocol::{ErrorCode, Str};
+use protocol::Str;
 
 use super::group_offsets::{commit_of, delete_of, fetch_of};
 use super::groups::{

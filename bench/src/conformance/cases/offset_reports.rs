@@ -29,7 +29,9 @@ static SWEEPS: Setup = Setup {
 };
 
 pub(super) const CASES: &[Case] = &[
-    Case::new("BR-019 the retention of a commit, over a restart", retention).on(&SWEEPS),
+    Case::new("BR-019 the retention of a commit, over a restart", retention)
+        .on(&SWEEPS)
+        .differs("a retention that is negative or too large to add is none; Kafka takes its end for past and drops the offset"),
     Case::new(
         "BR-060 the leader epoch of a commit, over a kill -9 (BR-095)",
         epochs,
@@ -140,30 +142,21 @@ fn epochs(d: &mut Dialogue<'_>) -> Result<()> {
                 let by_name = fetch_of(asked, &group, Some(&[(&topic, &[0, 1, 2, 3])]));
                 let by_name = d.quiet(asked, &by_name)?;
                 let all = d.quiet(asked, &fetch_of(asked, &group, None))?;
-                if version == 6 {
+                if version == 6 && matches!(asked, 5 | 8 | 10) {
                     d.show(&format!("{label}, version {asked}"), &by_name);
                     d.show("  all", &all);
                 }
-                let offsets = by_name.topics.iter().map(|t| t.partitions.len());
-                let listed = by_name
-                    .groups
-                    .iter()
-                    .flat_map(|g| &g.topics)
-                    .map(|t| t.partitions.len());
-                let count: usize = offsets.chain(listed).sum();
-                d.note(&format!(
-                    "{label}, committed by {version}, asked by {asked}: {count} partitions"
-                ));
-                let found = by_name
-                    .groups
-                    .iter()
-                    .flat_map(|g| &g.topics)
-                    .flat_map(|t| &t.partitions);
-                let mut epochs: Vec<_> = found
+                let of_one = by_name.topics.iter().flat_map(|t| &t.partitions);
+                let of_group = by_name.groups.iter().flat_map(|g| &g.topics);
+                let of_group = of_group.flat_map(|t| &t.partitions);
+                let mut told: Vec<_> = of_one
                     .map(|p| (p.partition_index, p.committed_leader_epoch))
+                    .chain(of_group.map(|p| (p.partition_index, p.committed_leader_epoch)))
                     .collect();
-                epochs.sort_unstable();
-                d.note(&format!("  epochs {epochs:?}"));
+                told.sort_unstable();
+                d.note(&format!(
+                    "{label}, by {version}, asked by {asked}: epochs {told:?}"
+                ));
             }
         }
         if label == "at once" {
@@ -208,8 +201,9 @@ fn topic_ids(d: &mut Dialogue<'_>) -> Result<()> {
         mixed.topics.extend(commit_of(&group, of, &[(0, 9)]).topics);
     }
     d.ask("four ids, two of them good", 10, &mixed)?;
-    d.ask("what is stored", 9, &fetch_of(9, &group, None))?;
-    d.ask("what is stored", 10, &fetch_of(10, &group, None))?;
+    d.ask("what is stored", 7, &fetch_of(7, &group, None))?;
+    let both: [(&Topic, &[i32]); 2] = [(&topic, &[0, 1]), (&stays, &[0, 1])];
+    d.ask("what is stored", 10, &fetch_of(10, &group, Some(&both)))?;
     let anew = made_anew(d, &topic, "t")?;
     d.note(&format!("the id is another one: {}", anew.id != topic.id));
     for (label, of) in [
@@ -223,7 +217,7 @@ fn topic_ids(d: &mut Dialogue<'_>) -> Result<()> {
     d.ask("all", 10, &fetch_of(10, &group, None))?;
     d.ask("the old id", 10, &commit_of(&group, &topic, &[(0, 1)]))?;
     d.ask("the new id", 10, &commit_of(&group, &anew, &[(0, 2)]))?;
-    d.ask("all", 9, &fetch_of(9, &group, None))?;
+    d.ask("all", 7, &fetch_of(7, &group, None))?;
     Ok(())
 }
 

@@ -25,9 +25,9 @@ pub(crate) const OFFSETS_TOPIC: &str = "__consumer_offsets";
 /// Where a group's coordinator is.
 ///
 /// # Errors
-/// COORDINATOR_NOT_AVAILABLE while there is none, NOT_COORDINATOR if it is on another broker.
+/// NOT_COORDINATOR if it is on another broker, or on none as yet: FindCoordinator says which (BR-127).
 pub(super) fn coordinator_of(view: &View, group: &str) -> Result<(ShardId, LogId), ErrorCode> {
-    let unavailable = |_| ErrorCode::COORDINATOR_NOT_AVAILABLE;
+    let unavailable = |_| ErrorCode::NOT_COORDINATOR;
     let topic = view.topic(TopicName::Name(OFFSETS_TOPIC)).map_err(unavailable)?;
     let partitions = u32::try_from(topic.partitions.len()).unwrap_or(u32::MAX);
     let index = i32::try_from(partition_for_id(group, partitions)).unwrap_or(i32::MAX);

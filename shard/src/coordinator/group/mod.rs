@@ -420,6 +420,8 @@ impl GroupCoordinator {
             .get_mut(&done.group)
             .expect("a group with appends under way stays");
         group.classic.open_writes -= 1;
+        // A group that has lost its last offset to an operator is there until it grows old, or is deleted (BR-006).
+        let stays = matches!(done.then, Then::OffsetsDeleted { .. });
         match done.then {
             Then::Committed { to, results, .. } => {
                 turn.reply(to, GroupReply::Commit(unless_failed(results, outcome)));
@@ -440,7 +442,9 @@ impl GroupCoordinator {
             Then::Ended => group.is_ending = false,
             Then::Expired | Then::Nothing => {}
         }
-        self.drop_void(&done.group);
+        if !stays {
+            self.drop_void(&done.group);
+        }
     }
 }
 

@@ -388,6 +388,30 @@ fn offsets_are_deleted_unless_their_topic_is_subscribed() {
     assert_eq!(found(&mut f), None);
 }
 
+/// BR-006.
+#[test]
+fn a_group_whose_last_offset_was_deleted_is_empty_until_it_is_deleted_or_old() {
+    for is_deleted in [true, false] {
+        let mut f = Fixture::new();
+        committed(&mut f, commit_of(1));
+        let to = f.send(GroupRequest::DeleteOffsets {
+            group: "g".into(),
+            topics: vec![("t".into(), vec![0])],
+        });
+        f.finish_writes();
+        assert!(matches!(f.take(to), Some(GroupReply::DeleteOffsets(Ok(_)))));
+        assert_eq!(f.state(), "Empty");
+        if is_deleted {
+            assert_eq!(deleted(&mut f), ErrorCode::NONE);
+        } else {
+            f.pass(Duration::from_secs(700));
+            f.finish_writes();
+        }
+        assert_eq!(f.state(), "Dead");
+        assert!(f.coordinator.groups.is_empty());
+    }
+}
+
 /// BR-071.
 #[test]
 fn a_deleted_topic_takes_its_offsets_along() {
