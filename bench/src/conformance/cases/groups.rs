@@ -63,7 +63,12 @@ pub(super) fn protocols(list: &[(&'static str, &'static [u8])]) -> Vec<JoinGroup
         .collect()
 }
 
-pub(super) fn sync_of(group: &Str, generation: i32, member: &Str, assign: &[(&Str, &'static [u8])]) -> SyncGroupRequest {
+pub(super) fn sync_of(
+    group: &Str,
+    generation: i32,
+    member: &Str,
+    assign: &[(&Str, &'static [u8])],
+) -> SyncGroupRequest {
     SyncGroupRequest {
         group_id: group.clone(),
         generation_id: generation,

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
+use protocol::Str;
 use protocol::messages::delete_groups::DeleteGroupsRequest;
 use protocol::messages::find_coordinator::FindCoordinatorRequest;
 use protocol::messages::join_group::{JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse};
 use protocol::messages::list_groups::ListGroupsRequest;
 use protocol::messages::sync_group::SyncGroupRequest;
-use protocol::Str;
 
 use super::group_offsets::{commit_of, delete_of, fetch_of};
 use super::groups::{
