@@ -129,7 +129,7 @@ impl Admin {
             // Right after a start the partition may not be open yet.
             code => code == ErrorCode::NOT_LEADER_OR_FOLLOWER,
         });
-        if !is_right && !self.around.disk_may_fail() {
+        if !is_right && !connection.disk_may_fail() {
             let what = format_args!("the end of {name} is answered with {answer:?}: {topic:?}");
             self.around.trace().violation(what);
         }
@@ -160,7 +160,7 @@ impl Admin {
                 let topic = self.topics.get_mut(&name).expect("inserted above");
                 (topic.exists, topic.pending, topic.id) = (true, None, Some(id));
             }
-            _ if self.around.disk_may_fail() => {}
+            _ if connection.disk_may_fail() => {}
             other => {
                 self.around
                     .trace()
@@ -193,7 +193,7 @@ impl Admin {
                 let topic = self.topics.get_mut(&name).expect("it is one of them");
                 (topic.exists, topic.pending) = (false, None);
             }
-            _ if self.around.disk_may_fail() => {}
+            _ if connection.disk_may_fail() => {}
             other => {
                 self.around
                     .trace()
@@ -236,7 +236,7 @@ impl Admin {
                 topic.acknowledged = base + i64::from(count);
             }
             Some((ErrorCode::NOT_LEADER_OR_FOLLOWER, _)) => {}
-            Some((ErrorCode::KAFKA_STORAGE_ERROR, _)) if self.around.disk_may_fail() => {}
+            Some((ErrorCode::KAFKA_STORAGE_ERROR, _)) if connection.disk_may_fail() => {}
             other => {
                 self.around
                     .trace()

@@ -81,6 +81,8 @@ pub struct Connection {
     open: VecDeque<Expected>,
     /// The broker may close this connection of its own accord.
     may_be_closed: bool,
+    /// The disk fails in the run that it was made in: an answer that comes after the run has ended may still say so.
+    disk_may_fail: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -174,7 +176,7 @@ impl Surroundings {
         self.0.trace.allow_errors(may_fail);
     }
 
-    /// Whether an answer may say that the disk failed.
+    /// Whether the disk fails in this run of the broker.
     #[must_use]
     pub fn disk_may_fail(&self) -> bool {
         self.0.disk_may_fail.get()
@@ -277,6 +279,7 @@ impl Surroundings {
                     next_correlation: number(rng),
                     open: VecDeque::new(),
                     may_be_closed: false,
+                    disk_may_fail: self.disk_may_fail(),
                 });
             }
             self.back_off(rng).await;
@@ -307,6 +310,12 @@ async fn receive(mut reader: SimReader, incoming: Rc<Incoming>) {
 }
 
 impl Connection {
+    /// Whether an answer may say that the disk failed.
+    #[must_use]
+    pub fn disk_may_fail(&self) -> bool {
+        self.disk_may_fail
+    }
+
     /// The broker may close this connection: something on it may be refused that way.
     pub fn allow_close(&mut self) {
         self.may_be_closed = true;

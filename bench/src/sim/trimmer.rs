@@ -111,7 +111,7 @@ impl Trimmer {
                 around.oracle().deleted(partition, floor.start);
             }
             // The disk fails: the deletion may come to light after the restart.
-            Some((ErrorCode::KAFKA_STORAGE_ERROR, _)) if around.disk_may_fail() => return Err(Closed),
+            Some((ErrorCode::KAFKA_STORAGE_ERROR, _)) if connection.disk_may_fail() => return Err(Closed),
             other => {
                 let what = format_args!("{other:?} where a start of {least} or more was due");
                 around.trace().violation(format_args!("{}: {what}", self.name));
@@ -134,7 +134,7 @@ impl Trimmer {
         let answer = log_start(connection, topic, index).await?;
         let is_right = match answer {
             Ok(found) => found == start,
-            Err(code) => code == ErrorCode::KAFKA_STORAGE_ERROR && self.around.disk_may_fail(),
+            Err(code) => code == ErrorCode::KAFKA_STORAGE_ERROR && connection.disk_may_fail(),
         };
         if !is_right {
             let what = format_args!("the log of {topic}-{index} starts at {answer:?}, not at {start}");

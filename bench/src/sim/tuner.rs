@@ -128,7 +128,10 @@ impl Tuner {
         let response: CreateTopicsResponse = connection.call(&request, 5).await?;
         match response.topics.first().map(|t| t.error_code) {
             Some(ErrorCode::NONE | ErrorCode::TOPIC_ALREADY_EXISTS) => Ok(()),
-            other => self.fault(format_args!("the creation of {OWN} is answered with {other:?}")),
+            other => self.fault(
+                connection,
+                format_args!("the creation of {OWN} is answered with {other:?}"),
+            ),
         }
     }
 
@@ -156,7 +159,7 @@ impl Tuner {
             };
             if !is_right {
                 let what = format_args!("{OWN}-{partition} with {LIMIT} {value:?} answers {code:?}");
-                self.fault(what)?;
+                self.fault(connection, what)?;
             }
         }
         Ok(())
@@ -194,7 +197,10 @@ impl Tuner {
                 }
                 Ok(())
             }
-            other => self.fault(format_args!("{key:?}: {value:?} is answered with {other:?}")),
+            other => self.fault(
+                connection,
+                format_args!("{key:?}: {value:?} is answered with {other:?}"),
+            ),
         }
     }
 
@@ -223,7 +229,7 @@ impl Tuner {
                     "{} is described with {:?}",
                     result.resource_name, result.error_code
                 );
-                self.fault(what)?;
+                self.fault(connection, what)?;
             }
             let topic = result.resource_name.to_string();
             for key in keys.get(&topic).into_iter().flatten() {
@@ -236,7 +242,7 @@ impl Tuner {
                     self.settle(key, set);
                 } else if set != self.known.get(&key).copied() {
                     let what = format_args!("{key:?} is {set:?}, not {:?}", self.known.get(&key));
-                    self.fault(what)?;
+                    self.fault(connection, what)?;
                 }
             }
         }
@@ -274,8 +280,8 @@ impl Tuner {
     }
 
     /// An answer that must not be, unless the disk fails: then it is as good as lost.
-    fn fault(&self, what: std::fmt::Arguments<'_>) -> Result<(), Closed> {
-        if !self.around.disk_may_fail() {
+    fn fault(&self, connection: &Connection, what: std::fmt::Arguments<'_>) -> Result<(), Closed> {
+        if !connection.disk_may_fail() {
             self.around
                 .trace()
                 .violation(format_args!("{}: {what}", self.name));
