@@ -470,6 +470,15 @@ impl Charge {
         self.bytes += more;
     }
 
+    /// Part of what is charged took `before` bytes and takes `after` now: [`Self::grow_anyway`] or [`Self::shrink_by`].
+    pub fn change_anyway(&mut self, before: u64, after: u64) {
+        if after >= before {
+            self.grow_anyway(after - before);
+        } else {
+            self.shrink_by(before - after);
+        }
+    }
+
     /// Gives back so many, at most all.
     pub fn shrink_by(&mut self, bytes: u64) {
         self.shrink_to(self.bytes.saturating_sub(bytes));

@@ -150,7 +150,6 @@ type Refusal = (ErrorCode, Option<&'static str>);
 fn why_refused_whole(view: &View, version: i16, request: &ProduceRequest) -> Option<Refusal> {
     let mut producers = BTreeSet::new();
     for topic in &request.topic_data {
-        let known = view.topic(name_of(&topic.name, topic.topic_id, version));
         for data in &topic.partition_data {
             let Some((header, is_whole)) = claimed_transaction(data) else {
                 continue;
@@ -160,6 +159,7 @@ fn why_refused_whole(view: &View, version: i16, request: &ProduceRequest) -> Opt
                 return Some((ErrorCode::TRANSACTIONAL_ID_AUTHORIZATION_FAILED, None));
             }
             // What is refused for itself says nothing about the request.
+            let known = view.topic(name_of(&topic.name, topic.topic_id, version));
             let is_here = known.is_ok_and(|topic| view.partition(topic, data.index).is_ok());
             if is_whole && is_here && header.producer_id >= 0 {
                 producers.insert((header.producer_id, header.producer_epoch));

@@ -228,8 +228,7 @@ impl ClassicGroup {
     /// To be called when a name has changed.
     pub(super) fn charge_names(&mut self) {
         let bytes = self.names();
-        self.charge.shrink_by(self.names_bytes);
-        self.charge.grow_anyway(bytes);
+        self.charge.change_anyway(self.names_bytes, bytes);
         self.names_bytes = bytes;
     }
 
@@ -271,9 +270,9 @@ impl ClassicGroup {
     /// A member gets an assignment.
     pub(super) fn set_assignment(&mut self, id: &str, assignment: Bytes) {
         if let Some(member) = self.members.get_mut(id) {
-            self.charge.shrink_by(member.assignment.len() as u64);
-            self.charge.grow_anyway(assignment.len() as u64);
-            member.assignment = assignment;
+            let before = std::mem::replace(&mut member.assignment, assignment).len();
+            self.charge
+                .change_anyway(before as u64, member.assignment.len() as u64);
         }
     }
 
@@ -344,9 +343,9 @@ impl ClassicGroup {
             return;
         };
         count(&mut self.supported, member, false);
-        self.charge.shrink_by(member.bytes());
+        let before = member.bytes();
         member.update(request);
-        self.charge.grow_anyway(member.bytes());
+        self.charge.change_anyway(before, member.bytes());
         count(&mut self.supported, member, true);
     }
 
@@ -458,9 +457,9 @@ impl ClassicGroup {
         if let Some(instance) = &member.instance {
             self.instances.insert(instance.clone(), new.clone());
         }
-        self.charge.shrink_by(member.bytes());
+        let before = member.bytes();
         member.id = new.clone();
-        self.charge.grow_anyway(member.bytes());
+        self.charge.change_anyway(before, member.bytes());
         self.members.insert(new.clone(), member);
     }
 
@@ -468,11 +467,11 @@ impl ClassicGroup {
     pub(super) fn restore(&mut self, id: &str, before: &Member) {
         if let Some(member) = self.members.get_mut(id) {
             count(&mut self.supported, member, false);
-            self.charge.shrink_by(member.bytes());
+            let bytes = member.bytes();
             member.protocols.clone_from(&before.protocols);
             member.session_timeout = before.session_timeout;
             member.rebalance_timeout = before.rebalance_timeout;
-            self.charge.grow_anyway(member.bytes());
+            self.charge.change_anyway(bytes, member.bytes());
             count(&mut self.supported, member, true);
         }
     }
