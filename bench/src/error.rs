@@ -39,6 +39,17 @@ impl<T> Doing<T> for std::io::Result<T> {
     }
 }
 
+/// Ends a program: what failed goes to standard error.
+pub fn end(outcome: Result<()>) -> std::process::ExitCode {
+    match outcome {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
+
 /// An [`Error::Failed`] with these words.
 pub fn failed<T>(words: impl Into<String>) -> Result<T> {
     Err(Error::Failed(words.into()))

@@ -1,7 +1,7 @@
 //! Apache Kafka 4.3.1 beside us: starts and stops one broker through the script `bench/kafka/kafka`, and runs Kafka's own tools.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -124,6 +124,22 @@ pub fn tool(class: &str) -> Command {
     command.arg("run").arg(class);
     command.env("JAVA_OPTS", "-Xmx512m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC");
     command
+}
+
+/// Runs a program that needs Apache Kafka and its tools: without them it says SKIPPED and ends with status 69.
+#[allow(clippy::print_stdout, reason = "for command-line programs")]
+pub fn with_kafka(work: impl FnOnce() -> Result<()>) -> ExitCode {
+    if let Some(why) = missing() {
+        println!("SKIPPED: {why}");
+        return ExitCode::from(69);
+    }
+    match work() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            println!("{error}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// Why Apache Kafka and its tools cannot run on this host, if so. The jars are fetched from Maven on first use.

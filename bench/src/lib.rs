@@ -11,6 +11,7 @@ pub mod ecosystem;
 pub mod error;
 pub mod group_load;
 pub mod hostile;
+mod http;
 pub mod kafka;
 pub mod kill;
 pub mod process;

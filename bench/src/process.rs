@@ -2,8 +2,7 @@
 //! ports, waits for its ready line, and asks its admin address for metrics.
 
 use std::fs::File;
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
@@ -13,6 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::error::{Doing, Error, Result, failed};
+use crate::http::Server;
 
 /// How long a start may take, recovery and an unoptimised binary on a busy host included.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -244,7 +244,13 @@ impl Broker {
     /// # Errors
     /// The broker does not answer with HTTP.
     pub fn admin(&self, path: &str) -> Result<(u16, String)> {
-        http_get(SocketAddr::from((Ipv4Addr::LOCALHOST, self.admin_port)), path)
+        let server = Server {
+            address: SocketAddr::from((Ipv4Addr::LOCALHOST, self.admin_port)),
+            connect_timeout: Duration::from_secs(5),
+            read_timeout: Duration::from_secs(10),
+            answer_bytes_max: ADMIN_ANSWER_BYTES_MAX,
+        };
+        server.ask("GET", path, None)
     }
 
     /// Sum of all series of a metric, 0 when there is none.
@@ -275,30 +281,6 @@ fn metric_sum(exposition: &str, name: &str) -> f64 {
         (series.split('{').next()? == name).then(|| value.parse::<f64>().ok())?
     });
     values.sum()
-}
-
-fn http_get(address: SocketAddr, path: &str) -> Result<(u16, String)> {
-    let what = format!("http://{address}{path}");
-    let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5)).doing(&what)?;
-    stream
-        .set_read_timeout(Some(Duration::from_secs(10)))
-        .doing(&what)?;
-    write!(
-        stream,
-        "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
-    )
-    .doing(&what)?;
-    let mut bytes = Vec::new();
-    stream
-        .take(ADMIN_ANSWER_BYTES_MAX)
-        .read_to_end(&mut bytes)
-        .doing(&what)?;
-    let answer = String::from_utf8_lossy(&bytes);
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-    match head.split(' ').nth(1).and_then(|status| status.parse().ok()) {
-        Some(status) => Ok((status, body.to_owned())),
-        None => failed(format!("{what} did not answer with HTTP: {head}")),
-    }
 }
 
 /// A TCP port of 127.0.0.1 that nobody listens on at the moment.

@@ -1,12 +1,12 @@
 //! Penstock and Apache Kafka 4.3.1 side by side: `cargo run --release -p bench --bin compare -- --dir DIR --write`, with nothing else
 //! running.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use bench::compare::{COLUMNS, Contender, Kind, Load, Run, build_client, measure, round};
-use bench::error::{Doing, Error, Result};
-use bench::report::{command, commit, describe_host, markdown};
+use bench::error::{Error, Result, end};
+use bench::report::{command, commit, describe_host, markdown, write_result};
 use clap::Parser;
 
 /// Loads brokers in alternating order with librdkafka and compares MB/s, delivery latency, CPU seconds per GB and resident memory.
@@ -60,13 +60,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match compare(&Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    end(compare(&Arguments::parse()))
 }
 
 #[allow(clippy::print_stdout, reason = "a command-line program")]
@@ -98,8 +92,7 @@ fn compare(arguments: &Arguments) -> Result<()> {
     let text = report(arguments, &contenders, &rounds);
     print!("{text}");
     if arguments.write {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("results/side-by-side.md");
-        std::fs::write(&path, text).doing(path.display())?;
+        write_result("side-by-side.md", &text)?;
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use bench::conformance::{Case, Golden, Who, cases, judge, markdown, run};
-use bench::error::{Doing, Result, failed};
+use bench::error::{Doing, Result, end, failed};
 use clap::Parser;
 
 /// The same requests to Apache Kafka and to our broker.
@@ -38,13 +38,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match try_out(&Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    end(try_out(&Arguments::parse()))
 }
 
 #[allow(clippy::print_stdout, reason = "a command-line program")]

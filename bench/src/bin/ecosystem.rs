@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bench::ecosystem::{Scenario, Verdict, connect, mirror};
 use bench::error::{Doing, Result, failed};
+use bench::kafka::with_kafka;
 use bench::process::Profile;
 use bench::target::{Kind, Target};
 use clap::Parser;
@@ -34,19 +35,8 @@ struct Arguments {
     table: Option<PathBuf>,
 }
 
-#[allow(clippy::print_stdout, reason = "a command-line program")]
 fn main() -> ExitCode {
-    if let Some(why) = bench::kafka::missing() {
-        println!("SKIPPED: {why}");
-        return ExitCode::from(69);
-    }
-    match try_out(&Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            println!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    with_kafka(|| try_out(&Arguments::parse()))
 }
 
 #[allow(clippy::print_stdout, reason = "a command-line program")]

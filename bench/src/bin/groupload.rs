@@ -2,14 +2,14 @@
 //! --dir DIR --write`, with nothing else running.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use bench::compare::{Contender, Kind, Serving, round, serve};
-use bench::error::{Doing, Result};
+use bench::error::{Result, end};
 use bench::group_load::{COLUMNS, Commits, Figures, Heartbeats, Rebalances};
-use bench::report::{command, commit, describe_host, markdown};
+use bench::report::{command, commit, describe_host, markdown, write_result};
 use clap::{Parser, ValueEnum};
 
 /// Has groups heartbeat, rebalance and commit on both brokers in alternating order, and compares time and the broker's CPU.
@@ -64,13 +64,7 @@ enum Scenario {
 }
 
 fn main() -> ExitCode {
-    match compare(&Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    end(compare(&Arguments::parse()))
 }
 
 #[allow(clippy::print_stdout, reason = "a command-line program")]
@@ -103,8 +97,7 @@ fn compare(arguments: &Arguments) -> Result<()> {
     let _ = writeln!(text, "Repeat, on a quiet host: `{}`", command("groupload"));
     print!("{text}");
     if arguments.write {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("results/group-load.md");
-        std::fs::write(&path, text).doing(path.display())?;
+        write_result("group-load.md", &text)?;
     }
     Ok(())
 }

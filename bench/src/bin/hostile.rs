@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use bench::error::{Error, Result};
+use bench::error::{Error, Result, end};
 use bench::hostile::{expected, judge, markdown, run};
 use bench::kafka::{Kafka, KafkaOptions};
 use bench::process::{Broker, Profile};
@@ -25,13 +25,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match try_out(&Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    end(try_out(&Arguments::parse()))
 }
 
 #[allow(clippy::print_stdout, reason = "a command-line program")]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bench::error::{Doing, Error, Result};
+use bench::error::{Doing, Error, Result, end};
 use bench::process::{Broker, Profile};
 use bench::roundtrip::{CODECS, kcat_installed, make_text, round_trip};
 use clap::Parser;
@@ -31,13 +31,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    end(run(&Arguments::parse()))
 }
 
 #[allow(clippy::print_stdout, reason = "a command-line program")]

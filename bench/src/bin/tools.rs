@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use bench::error::{Doing, Result, failed};
+use bench::kafka::with_kafka;
 use bench::process::Profile;
 use bench::target::Kind;
 use bench::tools::{compare, compare_decoded, markdown, run};
@@ -21,19 +22,8 @@ struct Arguments {
     table: Option<PathBuf>,
 }
 
-#[allow(clippy::print_stdout, reason = "a command-line program")]
 fn main() -> ExitCode {
-    if let Some(why) = bench::kafka::missing() {
-        println!("SKIPPED: {why}");
-        return ExitCode::from(69);
-    }
-    match try_out(&Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            println!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    with_kafka(|| try_out(&Arguments::parse()))
 }
 
 #[allow(clippy::print_stdout, reason = "a command-line program")]

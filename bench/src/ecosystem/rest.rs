@@ -1,10 +1,10 @@
-//! The little of HTTP that Connect's REST interface needs.
+//! Connect's REST interface.
 
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use crate::error::{Doing, Result, failed};
+use crate::error::Result;
+use crate::http::Server;
 
 /// Bytes of an answer that are kept.
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
@@ -15,26 +15,11 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// # Errors
 /// Nobody answers there with HTTP.
 pub(super) fn ask(port: u16, method: &str, path: &str, body: &str) -> Result<(u16, String)> {
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let what = format!("{method} {path} of Connect at {address}");
-    let mut stream = TcpStream::connect_timeout(&address, TIMEOUT).doing(&what)?;
-    stream.set_read_timeout(Some(TIMEOUT)).doing(&what)?;
-    write!(
-        stream,
-        "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Type: application/json\r\n\
-         Content-Length: {}\r\n\r\n{body}",
-        body.len()
-    )
-    .doing(&what)?;
-    let mut bytes = Vec::new();
-    stream
-        .take(ANSWER_BYTES_MAX)
-        .read_to_end(&mut bytes)
-        .doing(&what)?;
-    let answer = String::from_utf8_lossy(&bytes);
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-    match head.split(' ').nth(1).and_then(|status| status.parse().ok()) {
-        Some(status) => Ok((status, body.to_owned())),
-        None => failed(format!("{what} was answered with {head:?}")),
-    }
+    let server = Server {
+        address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+        connect_timeout: TIMEOUT,
+        read_timeout: TIMEOUT,
+        answer_bytes_max: ANSWER_BYTES_MAX,
+    };
+    server.ask(method, path, Some(body))
 }

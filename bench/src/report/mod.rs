@@ -5,5 +5,5 @@ mod repeat;
 mod rounds;
 
 pub use host::describe as describe_host;
-pub use repeat::{command, commit};
+pub use repeat::{command, commit, write_result};
 pub use rounds::{Column, markdown, percentile};

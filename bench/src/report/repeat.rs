@@ -1,6 +1,9 @@
-//! How a report's figures are repeated: the command line and the commit.
+//! How a report's figures are repeated, by the command line and the commit, and where they are kept.
 
+use std::path::Path;
 use std::process::Command;
+
+use crate::error::{Doing, Result};
 
 /// The command line of this run of the program `name`, with the folder's place left out.
 pub fn command(name: &str) -> String {
@@ -32,4 +35,13 @@ pub fn commit() -> String {
         Ok(out) if out.status.success() => String::from_utf8_lossy(&out.stdout).trim().to_owned(),
         _ => "unknown".to_owned(),
     }
+}
+
+/// Keeps a report as `bench/results/<name>`.
+///
+/// # Errors
+/// It cannot be written.
+pub fn write_result(name: &str, text: &str) -> Result<()> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("results").join(name);
+    std::fs::write(&path, text).doing(path.display())
 }

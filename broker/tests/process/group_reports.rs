@@ -9,14 +9,14 @@ use nix::sys::signal::Signal;
 use protocol::hash::partition_for_id;
 use protocol::messages::fetch::FetchResponse;
 use protocol::messages::heartbeat::{HeartbeatRequest, HeartbeatResponse};
-use protocol::messages::join_group::{JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse};
+use protocol::messages::join_group::JoinGroupResponse;
 use protocol::messages::list_groups::{ListGroupsRequest, ListGroupsResponse};
 use protocol::messages::offset_fetch::{OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse};
 use protocol::messages::sync_group::{SyncGroupRequest, SyncGroupResponse};
 use protocol::{ErrorCode, Str};
 
 use crate::admin::sample;
-use crate::groups::{commit, find_coordinator};
+use crate::groups::{commit, find_coordinator, join_request};
 use crate::stop::{create_topic, fetch_request, log_end, produce};
 use crate::support::{Broker, Client, PATIENCE};
 
@@ -114,17 +114,7 @@ fn no_commit_is_ever_ahead_of_the_end() {
 fn begin(address: SocketAddr, group: &str) {
     let mut client = Client::connect(address);
     find_coordinator(&mut client, group);
-    let join = JoinGroupRequest {
-        group_id: Str::from(group.to_owned()),
-        session_timeout_ms: 30_000,
-        rebalance_timeout_ms: 30_000,
-        protocol_type: "consumer".into(),
-        protocols: vec![JoinGroupRequestProtocol {
-            name: "range".into(),
-            ..Default::default()
-        }],
-        ..Default::default()
-    };
+    let join = join_request(group);
     let began = Instant::now();
     let joined = loop {
         let answer: JoinGroupResponse = client.call(&join, 3).unwrap();

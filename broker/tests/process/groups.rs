@@ -68,9 +68,9 @@ pub(crate) fn commit(client: &mut Client, group: &str, topic: &str, offsets: &[(
     }
 }
 
-/// A member that joins a group of its own and gets an assignment.
-fn join_alone(client: &mut Client, group: &str) {
-    let join = JoinGroupRequest {
+/// How a consumer joins a group for the first time.
+pub(crate) fn join_request(group: &str) -> JoinGroupRequest {
+    JoinGroupRequest {
         group_id: Str::from(group.to_owned()),
         session_timeout_ms: 30_000,
         rebalance_timeout_ms: 30_000,
@@ -80,8 +80,12 @@ fn join_alone(client: &mut Client, group: &str) {
             ..Default::default()
         }],
         ..Default::default()
-    };
-    let answer: JoinGroupResponse = client.call(&join, 3).unwrap();
+    }
+}
+
+/// A member that joins a group of its own and gets an assignment.
+fn join_alone(client: &mut Client, group: &str) {
+    let answer: JoinGroupResponse = client.call(&join_request(group), 3).unwrap();
     assert_eq!(answer.error_code, ErrorCode::NONE);
     let sync = SyncGroupRequest {
         group_id: Str::from(group.to_owned()),

@@ -8,7 +8,7 @@ use protocol::record::BatchOptions;
 use protocol::{RecordBytes, Str, Uuid};
 
 use super::super::Case;
-use super::super::batch::{batch, compressed, forged, resealed};
+use super::super::batch::{Rec, batch, compressed, forged, resealed};
 use super::super::dialogue::{Dialogue, Topic, produce_of, produce_part};
 use super::super::target::Setup;
 use super::versions::NO_TOPIC_ID;
@@ -242,14 +242,8 @@ fn mixed(d: &mut Dialogue<'_>) -> Result<()> {
 fn transactional_without_id(d: &mut Dialogue<'_>) -> Result<()> {
     let topic = d.topic("a", 2, &[])?;
     let good = d.batch(&["x"]);
-    let options = BatchOptions {
-        producer_id: d.producer_id()?,
-        producer_epoch: 0,
-        base_sequence: 0,
-        transactional: true,
-        ..BatchOptions::default()
-    };
-    let bytes = batch(options, &d.records(&["x"]));
+    let records = d.records(&["x"]);
+    let bytes = transactional(d, &records)?;
     for (version, acks) in [(7, -1), (9, 1), (12, -1)] {
         let mut request = produce_of(&topic, 0, Some(bytes.clone()), acks);
         request.topic_data[0].partition_data.push(PartitionProduceData {
@@ -266,6 +260,18 @@ fn transactional_without_id(d: &mut Dialogue<'_>) -> Result<()> {
     Ok(())
 }
 
+/// A batch that says that it is part of a transaction, of a producer of its own.
+fn transactional(d: &mut Dialogue<'_>, records: &[Rec]) -> Result<Bytes> {
+    let options = BatchOptions {
+        producer_id: d.producer_id()?,
+        producer_epoch: 0,
+        base_sequence: 0,
+        transactional: true,
+        ..BatchOptions::default()
+    };
+    Ok(batch(options, records))
+}
+
 fn two_producers(d: &mut Dialogue<'_>) -> Result<()> {
     let topic = d.topic("a", 3, &[])?;
     let nowhere = Topic {
@@ -274,17 +280,7 @@ fn two_producers(d: &mut Dialogue<'_>) -> Result<()> {
     };
     let plain = d.batch(&["plain"]);
     let records = d.records(&["x"]);
-    let of_producer = |d: &mut Dialogue<'_>| -> Result<Bytes> {
-        let options = BatchOptions {
-            producer_id: d.producer_id()?,
-            producer_epoch: 0,
-            base_sequence: 0,
-            transactional: true,
-            ..BatchOptions::default()
-        };
-        Ok(batch(options, &records))
-    };
-    let (one, two) = (of_producer(d)?, of_producer(d)?);
+    let (one, two) = (transactional(d, &records)?, transactional(d, &records)?);
     let torn = two.slice(..two.len() - 1);
     let wrong_crc = forged(&two, |header| header.crc ^= 1);
     let next_epoch = resealed(&one, |header| header.producer_epoch = 1);
