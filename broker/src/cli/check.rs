@@ -8,7 +8,7 @@ use crate::exit::{Failure, Status};
 use crate::system::{HostReport, Verdict};
 
 pub(super) fn print(settings: &Settings, json: bool) -> Result<(), Failure> {
-    let host = HostReport::examine(settings.shards.map(usize::from));
+    let host = HostReport::examine(settings.shards.map(usize::from), &settings.log_dirs);
     if json {
         say(&format!("{:#}\n", as_json(&host)));
     } else {

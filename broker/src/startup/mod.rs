@@ -159,7 +159,7 @@ fn memory_budget(settings: &Settings, host: &HostReport) -> Result<u64, Failure>
 }
 
 fn examine(settings: &Settings) -> Result<HostReport, Failure> {
-    let host = HostReport::examine(settings.shards.map(usize::from));
+    let host = HostReport::examine(settings.shards.map(usize::from), &settings.log_dirs);
     for finding in host.troubles() {
         match finding.verdict {
             Verdict::Refuse => return Err(Failure::new(Status::System, finding.to_string())),

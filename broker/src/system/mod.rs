@@ -4,10 +4,12 @@
 pub mod cgroup;
 pub mod cpu;
 pub mod io_uring;
+pub mod log_dir;
 pub mod memory;
 pub mod rlimit;
 
 use std::fmt;
+use std::path::PathBuf;
 
 /// Bytes of each shard's direct-I/O arena when nothing forbids it. It is resident from the start where it is registered with
 /// the kernel, so it is part of the idle footprint; 32 buffers of 1 MiB keep a device busy.
@@ -60,9 +62,10 @@ pub enum Verdict {
 }
 
 impl HostReport {
-    /// Raises what limits may be raised, looks at everything, and decides. `shards` is `penstock.shards` if it is set.
+    /// Raises what limits may be raised, looks at everything, and decides. `shards` is `penstock.shards` if it is set,
+    /// `log_dirs` are the log directories.
     #[must_use]
-    pub fn examine(shards: Option<usize>) -> Self {
+    pub fn examine(shards: Option<usize>, log_dirs: &[PathBuf]) -> Self {
         let mut findings = Vec::new();
         let placement = cpu::place(&cpu::look(), shards);
         findings.push(placement.finding);
@@ -78,6 +81,7 @@ impl HostReport {
         let locked = rlimit::locked_memory(wanted, count);
         findings.push(locked.finding);
         findings.push(io_uring::judge(&io_uring::probe()));
+        findings.extend(log_dir::judge(log_dirs));
         Self {
             findings,
             cpus: placement.cpus,
@@ -179,7 +183,7 @@ mod tests {
 
     #[test]
     fn this_host_can_run_the_tests_and_says_so() {
-        let report = HostReport::examine(None);
+        let report = HostReport::examine(None, &[PathBuf::from(".")]);
         assert_ne!(report.verdict(), Verdict::Refuse, "{:?}", report.troubles());
         assert!(!report.cpus.is_empty());
         assert!(report.memory_bytes > 64 << 20);
