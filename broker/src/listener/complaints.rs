@@ -1,5 +1,5 @@
-//! How often a shard complains about connections of a listener in its log: at most once a second, with the number of those
-//! that went without a line. A state machine without a clock; one per shard.
+//! How often a shard says the same thing in its log, about connections of a listener or settings that clients make: at most
+//! once a second, with the number of those that went without a line. A state machine without a clock; one per shard.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use shard::env::Instant;
 /// Between two lines about one listener.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The complaints of one shard, by listener; there are as many as listeners.
+/// The complaints of one shard, by subject: a listener, or what else there is to say of requests. They are few.
 #[derive(Debug, Default)]
 pub struct Complaints(BTreeMap<Arc<str>, Complaint>);
 
@@ -23,10 +23,10 @@ struct Complaint {
 impl Complaints {
     /// There is something to complain about. Returns how many times nothing was said since the last line if a line may be
     /// written now.
-    pub fn may_say(&mut self, listener: &Arc<str>, now: Instant) -> Option<u64> {
-        let Some(complaint) = self.0.get_mut(listener) else {
+    pub fn may_say(&mut self, subject: &Arc<str>, now: Instant) -> Option<u64> {
+        let Some(complaint) = self.0.get_mut(subject) else {
             let first = Complaint { said: now, unsaid: 0 };
-            self.0.insert(listener.clone(), first);
+            self.0.insert(subject.clone(), first);
             return Some(0);
         };
         if now.since(complaint.said) < INTERVAL {

@@ -20,6 +20,7 @@ use storage::notify::Notify;
 use super::intake::{Intake, Room};
 use super::progress::{FrameProgress, LOOK_INTERVAL, Verdict};
 use super::send::{Sent, send};
+use super::stranger;
 use crate::node::Broker;
 use crate::request::{self, CloseReason, Outcome, Started};
 
@@ -144,17 +145,19 @@ async fn read_requests<E: Env, R: ByteReader>(
     let mut intake = Intake::new();
     let frame_bytes_max = broker.settings.request_bytes_max;
     let mut progress = FrameProgress::new(broker.env.now(), broker.settings.idle_max);
+    let mut is_first = true;
     loop {
         loop {
             match intake.take_frame(frame_bytes_max) {
                 Ok(Some((frame, charges))) => {
+                    is_first = false;
                     if let Err(reason) = start_request(broker, shared, frame, charges).await {
                         return reason;
                     }
                     progress.began(broker.env.now());
                 }
                 Ok(None) => break,
-                Err(error) => return CloseReason::Protocol(error.to_string()),
+                Err(error) => return not_ours(is_first, &intake, error.to_string()),
             }
         }
         if shared.is_aborted.get() {
@@ -180,11 +183,21 @@ async fn read_requests<E: Env, R: ByteReader>(
             }
         };
         reader.set_deadline(Some(deadline));
-        if let Err(reason) = receive(broker, shared, &mut reader, &mut intake).await {
-            return reason;
+        match receive(broker, shared, &mut reader, &mut intake).await {
+            Ok(()) => {}
+            Err(CloseReason::Protocol(sentence)) => return not_ours(is_first, &intake, sentence),
+            Err(reason) => return reason,
         }
         broker.env.breathe().await;
     }
+}
+
+/// Why bytes are no frame; where they are the first of the connection they may be known as another protocol's.
+fn not_ours(is_first: bool, intake: &Intake, sentence: String) -> CloseReason {
+    let other = is_first
+        .then(|| stranger::looks_like(intake.received_bytes()))
+        .flatten();
+    CloseReason::Protocol(other.map_or(sentence, str::to_owned))
 }
 
 /// One read of the socket; the deadline may pass without one.

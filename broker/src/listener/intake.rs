@@ -59,6 +59,11 @@ impl Intake {
         self.buffer.is_empty()
     }
 
+    /// What has arrived of a frame that has begun, with its length.
+    pub(super) fn received_bytes(&self) -> &[u8] {
+        &self.buffer
+    }
+
     /// Bytes of a frame that has begun.
     pub(super) fn len(&self) -> usize {
         self.buffer.len()

@@ -5,3 +5,4 @@ pub mod connection;
 mod intake;
 mod progress;
 mod send;
+mod stranger;

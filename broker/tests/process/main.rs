@@ -14,4 +14,5 @@ mod lifecycle;
 mod remote;
 mod sessions;
 mod stop;
+mod strangers;
 mod support;

@@ -53,6 +53,7 @@ pub(crate) fn run(dir: &Path, arguments: &[&str]) -> (Option<i32>, String, Strin
 /// A broker that was started and is ready. Killed when dropped.
 pub(crate) struct Broker {
     child: Child,
+    stderr: PathBuf,
     pub(crate) ready_line: String,
     pub(crate) address: SocketAddr,
     pub(crate) admin: SocketAddr,
@@ -168,6 +169,7 @@ impl Starting {
             address: listener.trim_start_matches("PLAINTEXT://").parse().unwrap(),
             admin: word_after("admin").parse().unwrap(),
             child: self.child.take().unwrap(),
+            stderr: self.stderr.clone(),
             ready_line,
         }
     }
@@ -201,6 +203,23 @@ impl Broker {
             }
             assert!(began.elapsed() < PATIENCE, "the broker does not end");
             std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// The lines of its log with all these parts: the log is written by a thread of its own, so it is waited for one.
+    pub(crate) fn logged(&self, parts: &[&str]) -> Vec<String> {
+        let began = Instant::now();
+        loop {
+            let log = std::fs::read_to_string(&self.stderr).unwrap();
+            let found = log
+                .lines()
+                .filter(|line| parts.iter().all(|part| line.contains(part)));
+            let found: Vec<String> = found.map(str::to_owned).collect();
+            if !found.is_empty() {
+                return found;
+            }
+            assert!(began.elapsed() < PATIENCE, "{parts:?} is not in {log}");
+            std::thread::sleep(Duration::from_millis(20));
         }
     }
 
