@@ -18,6 +18,7 @@ use protocol::messages::incremental_alter_configs::{
 use shard::controller::{ControllerCommand as Command, ControllerResponse as Response};
 use shard::env::Env;
 
+use super::admin_remarks::{Ineffective, say_deleted};
 use crate::request::RequestContext;
 
 /// The code for a command that the controller could not take: clients try again.
@@ -29,6 +30,7 @@ pub async fn create_topics<E: Env>(
     request: CreateTopicsRequest,
 ) -> CreateTopicsResponse {
     let names: Vec<_> = request.topics.iter().map(|t| t.name.clone()).collect();
+    let ineffective = Ineffective::of_creation(&request);
     let command = Command::CreateTopics {
         request,
         undescribable: Vec::new(),
@@ -47,6 +49,7 @@ pub async fn create_topics<E: Env>(
             }
         }
     };
+    ineffective.say(context, response.topics.iter().map(|t| (&t.name, t.error_code)));
     context.count_errors(response.topics.iter().map(|t| t.error_code));
     response
 }
@@ -81,6 +84,7 @@ pub async fn delete_topics<E: Env>(
             }
         }
     };
+    say_deleted(context, &response.responses);
     context.count_errors(response.responses.iter().map(|t| t.error_code));
     response
 }
@@ -119,6 +123,7 @@ pub async fn alter_configs<E: Env>(
         .iter()
         .map(|r| (r.resource_type, r.resource_name.clone()))
         .collect();
+    let ineffective = Ineffective::of_alteration(&request);
     let command = Command::AlterConfigs {
         request,
         receiver: context.broker.settings.node_id,
@@ -138,6 +143,11 @@ pub async fn alter_configs<E: Env>(
             }
         }
     };
+    let topics = response
+        .responses
+        .iter()
+        .map(|r| (&r.resource_name, r.error_code));
+    ineffective.say(context, topics);
     context.count_errors(response.responses.iter().map(|r| r.error_code));
     response
 }
@@ -152,6 +162,7 @@ pub async fn incremental_alter_configs<E: Env>(
         .iter()
         .map(|r| (r.resource_type, r.resource_name.clone()))
         .collect();
+    let ineffective = Ineffective::of_incremental(&request);
     let command = Command::IncrementalAlterConfigs {
         request,
         receiver: context.broker.settings.node_id,
@@ -171,6 +182,11 @@ pub async fn incremental_alter_configs<E: Env>(
             }
         }
     };
+    let topics = response
+        .responses
+        .iter()
+        .map(|r| (&r.resource_name, r.error_code));
+    ineffective.say(context, topics);
     context.count_errors(response.responses.iter().map(|r| r.error_code));
     response
 }

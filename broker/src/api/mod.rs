@@ -2,6 +2,7 @@
 //! response`; it validates, asks the owner shards or the controller, and never touches a log or a socket.
 
 pub mod admin;
+mod admin_remarks;
 pub mod api_versions;
 mod authorized;
 pub mod delete_records;

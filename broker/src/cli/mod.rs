@@ -25,7 +25,7 @@ use self::logging::LogFormat;
 /// Shown below the options of `penstock --help`.
 const EXAMPLES: &str = "\
 Examples:
-  penstock                                     listens on 127.0.0.1:9092, data in ./data
+  penstock                                     listens on 127.0.0.1:9092, data in ./data of the working directory
   penstock --config server.properties          a Kafka server.properties as it is
   penstock --override listeners=PLAINTEXT://:9092 --override log.dirs=/var/lib/penstock
   PENSTOCK_LOG_DIRS=/var/lib/penstock penstock the same key from the environment

@@ -168,7 +168,9 @@ fn advice(code: ErrorCode) -> Option<&'static str> {
         ErrorCode::INVALID_TOPIC_EXCEPTION => "a name has up to 249 letters, digits, '.', '_' and '-'",
         ErrorCode::INVALID_REPLICATION_FACTOR => "there must be as many brokers as replicas",
         ErrorCode::INVALID_PARTITIONS => "partitions can be added, not taken away",
-        ErrorCode::INVALID_CONFIG => "`penstock topic describe` shows what is set",
+        ErrorCode::INVALID_CONFIG => {
+            "names and values are those of Kafka's topic configs, like retention.ms=86400000"
+        }
         ErrorCode::GROUP_ID_NOT_FOUND => "`penstock group list` shows which groups there are",
         ErrorCode::NON_EMPTY_GROUP => {
             "the group has members: stop them first, `penstock group describe` names them"

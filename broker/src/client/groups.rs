@@ -28,7 +28,8 @@ use super::{Client, ClientError, Place, TopicPartition, by_topic, check, complet
 const PROTOCOL_CONSUMER: &str = "consumer";
 /// The state of a group that does not exist, before version 6 of DescribeGroups.
 const STATE_DEAD: &str = "Dead";
-/// What a coordinator answers whose append has not ended in time, or that has lost the partition meanwhile.
+/// What a coordinator answers whose append has not ended in time, or that has lost the partition meanwhile: what it was asked
+/// for may be done.
 const LEAVES_OPEN: [ErrorCode; 3] = [
     ErrorCode::REQUEST_TIMED_OUT,
     ErrorCode::COORDINATOR_NOT_AVAILABLE,
@@ -273,13 +274,14 @@ impl Client {
         })
     }
 
-    /// Deletes a group. It is asked for again after a code that leaves open whether the deletion is in the log; that the
-    /// group is not there is then no failure.
+    /// Deletes a group. It is asked for again after a code that leaves open whether the deletion is in the log. That the group
+    /// is not there is a failure then as well, as with Kafka's own client, for the name may never have been one; the sentence
+    /// says what came before.
     ///
     /// # Errors
     /// As any request, and the code of the answer.
     pub fn delete_group(&mut self, group: &str) -> Result<(), ClientError> {
-        let mut is_perhaps_done = false;
+        let mut left_open = None;
         self.patiently(|client| {
             let answer = client.at_coordinator(group, 0..=2, |_| DeleteGroupsRequest {
                 groups_names: vec![text(group)],
@@ -287,10 +289,13 @@ impl Client {
             let answered = answer.results.iter().map(|r| r.group_id.as_str());
             complete(ApiKey::DeleteGroups, [group], answered)?;
             for code in answer.results.into_iter().map(|r| r.error_code) {
-                if !(is_perhaps_done && code == ErrorCode::GROUP_ID_NOT_FOUND) {
-                    is_perhaps_done |= LEAVES_OPEN.contains(&code);
-                    check(code, None, || format!("deleting group '{group}'"))?;
+                if LEAVES_OPEN.contains(&code) {
+                    left_open = Some(code);
                 }
+                let before = left_open.filter(|_| code == ErrorCode::GROUP_ID_NOT_FOUND);
+                let before =
+                    before.map(|open| format!("an attempt before ended with {open} and may have deleted it"));
+                check(code, before.as_deref(), || format!("deleting group '{group}'"))?;
             }
             Ok(())
         })

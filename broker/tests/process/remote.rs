@@ -204,6 +204,13 @@ fn what_a_broker_refuses_about_topics_is_told_with_the_next_step() {
         65,
         &["'orders'", "INVALID_CONFIG"],
     );
+    // The next step is one that can be taken: the topic is not there to be looked at.
+    let (code, _, stderr) = commands.run("topic create other --config retention.ms=soon");
+    assert_eq!(code, Some(65));
+    assert!(
+        stderr.contains("retention.ms=86400000") && !stderr.contains("topic describe"),
+        "{stderr}"
+    );
     commands.fails("topic alter orders", 64, &["nothing to alter"]);
     commands.fails(
         "topic alter none --partitions 2",
@@ -235,6 +242,8 @@ fn each_target_is_planned(commands: &Commands<'_>) {
         ("--to offset:99", [10, 4]),
         ("--shift -5", [2, 0]),
         ("--shift=+2", [9, 4]),
+        ("--shift-by -5", [2, 0]),
+        ("--shift-by=-5", [2, 0]),
         // The records are of 2023-11-14T22:13:20Z.
         ("--to 2023-11-14T22:13:20Z", [0, 0]),
         ("--to 2023-11-14T23:13:20.001+01:00", [10, 4]),
@@ -266,6 +275,7 @@ fn offsets_and_group_are_deleted(commands: &Commands<'_>) {
     );
     assert_eq!(commands.json("group list")[0]["group"], "readers");
     assert_eq!(commands.json("group list --state Stable"), json!([]));
+    assert_eq!(commands.json("group list --state empty")[0]["group"], "readers");
     assert_eq!(
         commands.json("group list --state Empty --type classic")[0]["type"],
         "classic"
@@ -420,6 +430,68 @@ fn a_group_with_members_is_described_and_left_alone() {
     );
     leave(&mut client, "readers", member);
     commands.says(&format!("{reset} --execute"));
+
+    // Nothing committed is no lag of 0.
+    join(&mut client, "idle", "orders", &[0]);
+    assert_eq!(commands.json("group describe idle")[0]["total_lag"], json!(null));
+    let text = commands.says("group describe idle");
+    assert!(text.lines().next().unwrap().ends_with("lag -"), "{text}");
+}
+
+#[test]
+fn an_internal_topic_is_deleted_only_when_that_is_said_and_the_broker_logs_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = Broker::start(
+        dir.path(),
+        &["penstock.shards=1", "offsets.topic.num.partitions=2"],
+    );
+    let commands = Commands::new(dir.path(), &broker);
+    commands.says("topic create orders");
+    let mut client = Client::connect(broker.address);
+    find_coordinator(&mut client, "readers");
+    commit(&mut client, "readers", "orders", &[(0, 0)]);
+    commands.fails(
+        "topic delete orders __consumer_offsets --yes",
+        64,
+        &["'__consumer_offsets'", "committed offsets", "--internal"],
+    );
+    assert_eq!(
+        commands.json("topic list --internal").as_array().unwrap().len(),
+        2
+    );
+    assert_eq!(
+        commands.says("topic delete __consumer_offsets --yes --internal"),
+        "deleted __consumer_offsets\n"
+    );
+    broker.logged(&["WARN", "an internal topic was deleted", "__consumer_offsets"]);
+    // Groups go on with a new topic.
+    find_coordinator(&mut client, "readers");
+    commit(&mut client, "readers", "orders", &[(0, 0)]);
+    assert_eq!(commands.offsets("readers"), [json!(["orders", 0, 0, 0, 0])]);
+}
+
+#[test]
+fn topic_configs_without_effect_are_stored_and_logged() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = Broker::start(dir.path(), &["penstock.shards=1"]);
+    let commands = Commands::new(dir.path(), &broker);
+    commands.says("topic create quiet --config preallocate=false --config retention.ms=1000");
+    commands.fails(
+        "topic create refused --config local.retention.ms=1 --config nonsense=1",
+        65,
+        &[],
+    );
+    commands.says("topic create orders --config local.retention.ms=1000 --config retention.ms=2000");
+    // Nothing was said of the two before.
+    let lines = broker.logged(&["have no effect here"]);
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(
+        lines[0].contains("WARN") && lines[0].contains("settings=\"orders: local.retention.ms\""),
+        "{lines:?}"
+    );
+    let described = &commands.json("topic describe orders")[0];
+    let stored = json!({"name": "local.retention.ms", "value": "1000", "source": "topic"});
+    assert!(described["configs"].as_array().unwrap().contains(&stored));
 }
 
 #[test]
@@ -438,6 +510,9 @@ fn what_cannot_be_meant_is_refused_before_anything_is_asked() {
         "group reset-offsets g --topic orders --to latest --shift 1",
         "group reset-offsets g --topic orders --to latest --execute --dry-run",
         "group reset-offsets g --topic orders --to 1969-01-01",
+        "group list --state bogus",
+        "group list --state Stable,bogus",
+        "group list --type queue",
         "group describe",
         "group delete g",
         "topic create orders --partitions 0",
@@ -446,6 +521,20 @@ fn what_cannot_be_meant_is_refused_before_anything_is_asked() {
         "topic unknown",
     ] {
         commands.fails(line, 64, &[]);
+    }
+    commands.fails(
+        "group list --state bogus",
+        64,
+        &["'bogus'", "Stable, Empty, PreparingRebalance"],
+    );
+    commands.fails(
+        "group list --type queue",
+        64,
+        &["'queue'", "classic, consumer, share, streams"],
+    );
+    for to in ["--to -5", "--to=-5", "--to offset:-5", "--to -PT1H"] {
+        let line = format!("group reset-offsets g --topic orders {to}");
+        commands.fails(&line, 64, &["nothing lies before offset 0", "--shift -5"]);
     }
     commands.fails(
         "group reset-offsets g --topic orders:1 --to latest",

@@ -97,8 +97,9 @@ fn rows(of: &Described) -> Vec<Row<'_>> {
         .collect()
 }
 
-fn total_lag(rows: &[Row<'_>]) -> i64 {
-    rows.iter().filter_map(|row| row.lag).fold(0, i64::saturating_add)
+/// The sum of the lags that are known; `None` where none is, as in a group that has committed nothing.
+fn total_lag(rows: &[Row<'_>]) -> Option<i64> {
+    rows.iter().filter_map(|row| row.lag).reduce(i64::saturating_add)
 }
 
 fn as_text(of: &Described) -> String {
@@ -113,7 +114,7 @@ fn as_text(of: &Described) -> String {
     text
 }
 
-fn head(of: &Described, lag: i64) -> String {
+fn head(of: &Described, lag: Option<i64>) -> String {
     let group = &of.group;
     let at = of
         .coordinator
@@ -126,13 +127,14 @@ fn head(of: &Described, lag: i64) -> String {
         (kind, protocol) => format!("{kind}/{protocol}"),
     };
     format!(
-        "Group {}  state {}  type {}  protocol {}  coordinator {}{at}  members {}  lag {lag}\n",
+        "Group {}  state {}  type {}  protocol {}  coordinator {}{at}  members {}  lag {}\n",
         clean(&group.group),
         clean(&group.state),
         group.kind,
         clean(&protocol),
         group.coordinator,
         group.members.len(),
+        lag.map_or_else(|| "-".to_owned(), |lag| lag.to_string()),
     )
 }
 
@@ -301,5 +303,17 @@ mod tests {
         assert_eq!(json["offsets"][3]["committed_offset"], Value::Null);
         assert_eq!(json["members"][0]["assignment"][0]["partitions"], json!([0, 2]));
         assert_eq!(json["coordinator"]["port"], 9092);
+    }
+
+    #[test]
+    fn a_group_without_a_commit_has_no_lag_rather_than_none_left() {
+        let mut of = described();
+        of.committed.clear();
+        assert!(as_text(&of).contains("members 1  lag -\n"), "{}", as_text(&of));
+        assert_eq!(as_json(&of)["total_lag"], Value::Null);
+        // What is committed for a topic that is gone says nothing either.
+        of = described();
+        of.ends.clear();
+        assert_eq!(as_json(&of)["total_lag"], Value::Null);
     }
 }

@@ -16,7 +16,7 @@ use super::table::{Align, Table};
 use crate::client::{Client, ClientError, GroupListing, Kind, TopicPartition, clean};
 use crate::exit::Failure;
 
-use self::spec::{To, TopicSpec};
+use self::spec::{To, TopicSpec, state_named, type_named};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -47,10 +47,10 @@ enum Verb {
     /// All groups with type and state
     List {
         /// Only groups in this state: Stable, Empty, PreparingRebalance, …; may be repeated
-        #[arg(long = "state", value_name = "STATE", value_delimiter = ',')]
+        #[arg(long = "state", value_name = "STATE", value_delimiter = ',', value_parser = state_named)]
         states: Vec<String>,
         /// Only groups of this type: classic, consumer, share, streams; may be repeated
-        #[arg(long = "type", value_name = "TYPE", value_delimiter = ',')]
+        #[arg(long = "type", value_name = "TYPE", value_delimiter = ',', value_parser = type_named)]
         types: Vec<String>,
     },
     /// Committed offsets, log ends, lag and members
@@ -98,11 +98,19 @@ struct ResetArgs {
     #[arg(long, group = "scope", conflicts_with = "topics")]
     all_topics: bool,
     /// earliest, latest, current, an offset, a time (ISO 8601, UTC without a zone) or a duration before now (PT1H)
-    #[arg(long, group = "target", value_name = "WHERE", value_parser = To::parse)]
+    #[arg(
+        long,
+        group = "target",
+        value_name = "WHERE",
+        value_parser = To::parse,
+        // What begins with a hyphen is refused with a sentence of ours: clap would say to write `--` in front of it.
+        allow_hyphen_values = true
+    )]
     to: Option<To>,
     /// So many records on; back when negative
     #[arg(
         long,
+        visible_alias = "shift-by",
         group = "target",
         conflicts_with = "to",
         value_name = "N",

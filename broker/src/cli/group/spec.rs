@@ -1,9 +1,40 @@
-//! What the options of `penstock group` mean: `--topic t:0,1`, `--to …`.
+//! What the options of `penstock group` mean: `--topic t:0,1`, `--to …`, `--state`, `--type`.
 
 use std::collections::BTreeSet;
 
 use super::time;
 use crate::client::{TopicPartition, by_topic};
+
+/// The states of groups of any type, as Kafka spells them.
+const STATES: [&str; 8] = [
+    "Stable",
+    "Empty",
+    "PreparingRebalance",
+    "CompletingRebalance",
+    "Assigning",
+    "Reconciling",
+    "NotReady",
+    "Dead",
+];
+/// The types of groups.
+const TYPES: [&str; 4] = ["classic", "consumer", "share", "streams"];
+
+/// `--state`: a state as Kafka spells it, from any case. A broker finds no group in a state that it does not know, so a typing
+/// error would look like a cluster without groups.
+pub(super) fn state_named(text: &str) -> Result<String, String> {
+    one_of(&STATES, text)
+}
+
+/// `--type`, likewise.
+pub(super) fn type_named(text: &str) -> Result<String, String> {
+    one_of(&TYPES, text)
+}
+
+fn one_of(known: &[&str], text: &str) -> Result<String, String> {
+    let found = known.iter().find(|name| name.eq_ignore_ascii_case(text.trim()));
+    let found = found.ok_or_else(|| format!("write one of {}", known.join(", ")))?;
+    Ok((*found).to_owned())
+}
 
 /// `--topic`: a topic, with some of its partitions or all.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,6 +103,7 @@ impl To {
     /// Reads `earliest`, `latest`, `current`, an offset, a point in time or a duration. `offset:`, `datetime:` and
     /// `duration:` may stand in front.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
+        const NEGATIVE: &str = "nothing lies before offset 0 or after now; to move back from what is committed say --shift, like --shift -5";
         const FORMS: &str = "write earliest, latest, current, an offset like 42, a time like 2026-11-30T04:00:00Z (without a zone it is UTC), or a duration before now like PT1H";
         let offset = |text: &str| {
             let is_number = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
@@ -90,7 +122,13 @@ impl To {
             (_, Some(("duration", value))) => duration(value),
             (text, _) => offset(text).or_else(|| datetime(text)).or_else(|| duration(text)),
         };
-        to.ok_or_else(|| FORMS.to_owned())
+        let value = kind.map_or(text, |(_, value)| value);
+        let begins_amount = |c: char| c.is_ascii_digit() || matches!(c, 'P' | 'p');
+        let is_negative = value
+            .strip_prefix('-')
+            .is_some_and(|v| v.starts_with(begins_amount));
+        let refusal = if is_negative { NEGATIVE } else { FORMS };
+        to.ok_or_else(|| refusal.to_owned())
     }
 }
 
@@ -141,5 +179,27 @@ mod tests {
         ] {
             assert!(To::parse(wrong).is_err(), "{wrong}");
         }
+        for negative in ["-1", "offset:-1", "-PT1H", "duration=-PT1H"] {
+            let refusal = To::parse(negative).expect_err(negative);
+            assert!(refusal.contains("--shift -5"), "{negative}: {refusal}");
+        }
+        for other in ["-", "--execute", "-t", "PT-1H"] {
+            let refusal = To::parse(other).expect_err(other);
+            assert!(refusal.starts_with("write earliest"), "{other}: {refusal}");
+        }
+    }
+
+    #[test]
+    fn states_and_types_are_kafkas_in_any_case() {
+        assert_eq!(state_named("stable"), Ok("Stable".to_owned()));
+        assert_eq!(
+            state_named("PREPARINGREBALANCE"),
+            Ok("PreparingRebalance".to_owned())
+        );
+        assert_eq!(type_named("Classic"), Ok("classic".to_owned()));
+        for refused in [state_named("bogus"), state_named(""), state_named("Unknown")] {
+            assert!(refused.is_err_and(|why| why.contains("Stable, Empty,")));
+        }
+        assert!(type_named("queue").is_err_and(|why| why.contains("classic, consumer, share, streams")));
     }
 }

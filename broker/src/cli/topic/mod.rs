@@ -86,6 +86,9 @@ enum Verb {
         /// A topic that does not exist is no failure
         #[arg(long)]
         if_exists: bool,
+        /// Also the cluster's own, like __consumer_offsets; what they hold is lost
+        #[arg(long)]
+        internal: bool,
     },
 }
 
@@ -126,7 +129,11 @@ pub(super) fn run(args: &TopicArgs) -> Result<(), Failure> {
             topics,
             yes,
             if_exists,
+            internal,
         } => {
+            if !*internal {
+                refuse_internal(&mut client, topics)?;
+            }
             confirm(
                 *yes,
                 &format!("Delete {} with all records", clean(&topics.join(", "))),
@@ -137,6 +144,24 @@ pub(super) fn run(args: &TopicArgs) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// The cluster's own topics are deleted like any other, with what they hold: the broker does not ask back, so it is done here.
+fn refuse_internal(client: &mut Client, names: &[String]) -> Result<(), Failure> {
+    let known = client.known_topics(names)?;
+    let Some(topic) = known.values().find(|topic| topic.is_internal) else {
+        return Ok(());
+    };
+    let lost = match topic.name.as_str() {
+        "__consumer_offsets" => "the committed offsets of all groups are lost with it",
+        "__transaction_state" => "all open transactions are lost with it",
+        _ => "what it holds is lost with it",
+    };
+    let sentence = format!(
+        "topic '{}' is the cluster's own, and {lost}; say --internal if that is meant",
+        topic.name
+    );
+    Err(Failure::new(Status::Usage, sentence))
 }
 
 /// Says which of several things were done, and fails with what failed, the ignored code apart.
