@@ -5,6 +5,7 @@
 
 mod buf;
 mod patience;
+mod pool;
 mod side_thread;
 #[cfg(test)]
 mod tests;
@@ -22,7 +23,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::UNIX_EPOCH;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_lite::FutureExt;
 use glommio::io::{DmaFile, OpenOptions};
 use glommio::{GlommioError, LocalExecutorBuilder, Placement, executor};
@@ -30,6 +31,7 @@ use glommio::{GlommioError, LocalExecutorBuilder, Placement, executor};
 pub use self::buf::DirectBuf;
 use self::buf::{alloc, into_dma};
 use self::patience::Patience;
+use self::pool::ReadPool;
 use self::side_thread::{SideThread, caught};
 use super::{
     BLOCK_BYTES, DirEntry, Disk, DiskError, DiskFile, IO_BYTES_MAX, OpenMode, Space, align_down, align_up,
@@ -56,6 +58,7 @@ struct Inner {
     kind: DiskKind,
     side: RefCell<SideThread>,
     patience: Patience,
+    pool: ReadPool,
 }
 
 /// How a file system takes our I/O: part of the start-up sentence and of health.
@@ -72,6 +75,7 @@ pub struct DirectFile {
     file: DmaFile,
     path: PathBuf,
     writable: bool,
+    pool: ReadPool,
 }
 
 impl DirectDisk {
@@ -106,6 +110,7 @@ impl DirectDisk {
                 kind,
                 side,
                 patience: Patience::default(),
+                pool: ReadPool::default(),
             }),
         })
     }
@@ -187,6 +192,7 @@ impl Disk for DirectDisk {
             file,
             path: path.to_owned(),
             writable: mode != OpenMode::Read,
+            pool: self.inner.pool.clone(),
         })
     }
 
@@ -291,7 +297,7 @@ impl DirectFile {
             .checked_add(len as u64)
             .filter(|end| i64::try_from(*end).is_ok_and(|end| end <= i64::MAX - BLOCK_BYTES as i64))
             .ok_or(io::ErrorKind::InvalidInput)?;
-        let mut out = BytesMut::with_capacity(len.min(IO_BYTES_MAX));
+        let mut out = self.pool.take(len);
         let mut at = align_down(position);
         while at < end {
             let want = align_up(end - at).min(IO_BYTES_MAX as u64);
@@ -307,7 +313,7 @@ impl DirectFile {
                 break; // the end of the file; a short read of whole blocks goes on
             }
         }
-        Ok(out.freeze())
+        Ok(self.pool.lend(out))
     }
 }
 
@@ -499,6 +505,7 @@ async fn self_test(probe: &Path) -> io::Result<DiskKind> {
         file,
         path: probe.to_owned(),
         writable: true,
+        pool: ReadPool::default(),
     };
     let mut buf = alloc(PROBE_BYTES);
     for (index, byte) in buf.iter_mut().enumerate() {
