@@ -19,5 +19,6 @@ pub mod report;
 pub mod resources;
 pub mod roundtrip;
 pub mod sim;
+pub mod storage_load;
 pub mod target;
 pub mod tools;

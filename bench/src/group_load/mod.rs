@@ -59,7 +59,7 @@ const DESCRIPTORS_RESERVED: u64 = 200;
 ///
 /// # Errors
 /// The hard limit of open files does not allow them.
-fn allow_connections(count: usize) -> Result<()> {
+pub(crate) fn allow_connections(count: usize) -> Result<()> {
     let needed = count as u64 + DESCRIPTORS_RESERVED;
     let limits = getrlimit(Resource::RLIMIT_NOFILE).map_err(std::io::Error::from);
     let (soft, hard) = limits.doing("reading the limit of open files")?;
@@ -75,7 +75,7 @@ fn allow_connections(count: usize) -> Result<()> {
 }
 
 /// Runs a load on this thread until it ends.
-fn on_this_thread<T>(load: impl Future<Output = Result<T>>) -> Result<T> {
+pub(crate) fn on_this_thread<T>(load: impl Future<Output = Result<T>>) -> Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.doing("starting the client's executor")?;
     tokio::task::LocalSet::new().block_on(&runtime, load)
