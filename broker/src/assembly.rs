@@ -21,6 +21,7 @@ use shard::quorum::StoreLog;
 use shard::quorum::identity;
 use shard::router::{Router, ShardMessage};
 use shard::runtime::mailbox::Mailbox;
+use shard::scrub::scrub;
 use storage::checkpoint::clean_shutdown;
 use storage::disk::{Disk, DiskError};
 use storage::error::StorageError;
@@ -195,6 +196,9 @@ pub fn start<E: Env, L: LogsIo>(
     driver.start(move |took| measured.committed(took), on_failure);
     let interval = broker.settings.producer_check_interval;
     env.spawn_background(driver.clone().forget_idle_producers(interval));
+    if broker.settings.scrub_bytes_per_second > 0 {
+        env.spawn_background(scrub(env.clone(), logs.clone()));
+    }
 
     let (publications, to_follow) = flume::unbounded();
     env.spawn(publish::follow(

@@ -15,6 +15,7 @@ use crate::message::ShardReply;
 use crate::owner::{ColdFetch, LogsIo, OffsetLookup, Owner, OwnerOutput};
 use crate::router::{Router, ShardMessage};
 use crate::runtime::mailbox::Inbox;
+use crate::scrub;
 use storage::notify::Notify;
 
 /// Messages handled before the reactor gets its turn.
@@ -84,6 +85,11 @@ impl<E: Env, L: LogsIo, N: Send + 'static> OwnerDriver<E, L, N> {
         self.0.env.spawn(async move { driver.watch_deadlines().await });
         let driver = self.clone();
         self.0.env.spawn(async move { driver.sync_in_time().await });
+        let env = self.0.env.clone();
+        self.0.logs.set_clock(Rc::new(move || env.now().0));
+        self.0
+            .env
+            .spawn(scrub::time_io(self.0.env.clone(), self.0.logs.clone()));
         for _ in 0..READ_AHEAD_TASKS {
             let logs = self.0.logs.clone();
             self.0

@@ -26,3 +26,5 @@ pub mod replies;
 pub mod router;
 #[cfg(feature = "runtime")]
 pub mod runtime;
+#[cfg(feature = "runtime")]
+pub mod scrub;

@@ -5,6 +5,8 @@ use std::cell::Cell;
 use crate::batch_cache::CacheStats;
 use crate::commit::run::CommitOutcome;
 use crate::disk::Disk;
+use crate::io_class::{IO_CLASSES, IoTotals};
+use crate::scrub::ScrubStats;
 use crate::store::Store;
 
 /// Counts since the start and the present fill of a store.
@@ -34,6 +36,12 @@ pub struct StoreStats {
     pub unsynced_bytes: u64,
     /// Files synced because such a log had reached its bound of time or bytes.
     pub forced_syncs: u64,
+    /// Time in which a commit waited for a sync, nanoseconds.
+    pub synced_ns: u64,
+    /// What each I/O class has done, in the order of [`crate::io_class::IoClass::ALL`].
+    pub io: [IoTotals; IO_CLASSES],
+    /// The scrub.
+    pub scrub: ScrubStats,
     /// A write or sync failed: the log directory is offline here.
     pub is_offline: bool,
 }
@@ -81,6 +89,9 @@ impl<D: Disk> Store<D> {
             open_segment_files: self.files.borrow().len(),
             unsynced_bytes: self.unsynced.borrow().unsynced_bytes(),
             forced_syncs: self.forced_syncs.get(),
+            synced_ns: self.io.synced_ns(),
+            io: self.io.totals(),
+            scrub: self.scrub_stats(),
             is_offline: self.is_offline(),
         }
     }

@@ -13,6 +13,8 @@ use crate::commit::planner::{CommitLimits, Planner};
 use crate::commit::run::ControlFrame;
 use crate::disk::{Disk, DiskError};
 use crate::error::{AppendError, StorageError};
+use crate::io_class::IoLimits;
+use crate::io_class::gate::IoGate;
 use crate::journal::writer::{Journal, JournalOptions};
 use crate::layout::{DirMark, DirName};
 use crate::log::append::{AppendBatch, Appended};
@@ -20,6 +22,7 @@ use crate::log::{Log, LogOffsets, LogRef, LogSize};
 use crate::notify::Notify;
 use crate::read_ahead::ReadAhead;
 use crate::recovery::record::{LogRecord, load_directory};
+use crate::scrub::{Scrub, ScrubOptions};
 use crate::segment::headroom::Headroom;
 use crate::segment::open_files::OpenFiles;
 use crate::stats::CommitTotals;
@@ -55,6 +58,10 @@ pub struct StoreOptions {
     pub read_ahead: ReadAheadLimits,
     /// Stores that share the log directory, this one included.
     pub shards: u16,
+    /// What background work and cold reads may do to the disk.
+    pub io: IoLimits,
+    /// How the scrub goes about it.
+    pub scrub: ScrubOptions,
 }
 
 impl Default for StoreOptions {
@@ -71,6 +78,8 @@ impl Default for StoreOptions {
             open_files_max: 4096,
             read_ahead: ReadAheadLimits::default(),
             shards: 1,
+            io: IoLimits::default(),
+            scrub: ScrubOptions::default(),
         }
     }
 }
@@ -130,6 +139,9 @@ pub struct Store<D: Disk> {
     pub(crate) moved: Notify,
     /// There may be work for write-behind.
     pub(crate) behind: Notify,
+    /// Whose turn it is at the disk.
+    pub(crate) io: IoGate,
+    pub(crate) scrub: Scrub<D>,
     offline: RefCell<Option<Rc<str>>>,
 }
 
@@ -199,6 +211,8 @@ impl<D: Disk> Store<D> {
             staged: Notify::default(),
             moved: Notify::default(),
             behind: Notify::default(),
+            io: IoGate::new(options.io),
+            scrub: Scrub::new(options.scrub),
             offline: RefCell::new(None),
         };
         store.look_at_space().await;
@@ -279,6 +293,12 @@ impl<D: Disk> Store<D> {
     #[must_use]
     pub fn offline_reason(&self) -> Option<Rc<str>> {
         self.offline.borrow().clone()
+    }
+
+    /// Whose turn it is at the disk: background work asks it for permits, a driver gives it the time.
+    #[must_use]
+    pub const fn io(&self) -> &IoGate {
+        &self.io
     }
 
     /// What a checkpoint says about a log that is not open.

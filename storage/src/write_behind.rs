@@ -86,10 +86,12 @@ impl<D: Disk> Store<D> {
                         flight,
                     } = stretch;
                     let end = position + chunks.padded_bytes();
+                    let io = self.io.produce(chunks.padded_bytes());
                     let written = match file.allocate_for(end, segment_bytes_max).await {
                         Ok(()) => file.write(chunks, position).await,
                         Err(error) => Err(error),
                     };
+                    drop(io);
                     written.map_err(|error| self.fail(error))?;
                     self.land(log, flight);
                 }

@@ -19,6 +19,7 @@ use storage::disk::sim::SimDisk;
 use storage::error::{AppendError, StorageError};
 use storage::log::query::ProducerSweep;
 use storage::log::{LogOffsets, LogRef, LogSize};
+use storage::scrub::ScrubStep;
 use storage::stats::StoreStats;
 use storage::store::ColdRead;
 use storage::types::{LeaderEpoch, LogId, Offset, ProducerId};
@@ -201,6 +202,22 @@ impl LogsIo for SimLogs {
 
     async fn sync_schedule_moved(&self) {
         self.inner.sync_schedule_moved().await;
+    }
+
+    async fn scrub(&self, now: WallMs) -> Result<ScrubStep, StorageError> {
+        self.inner.scrub(now).await
+    }
+
+    fn set_clock(&self, clock: Rc<dyn Fn() -> u64>) {
+        self.inner.set_clock(clock);
+    }
+
+    fn io_due(&self) -> Option<Instant> {
+        self.inner.io_due()
+    }
+
+    async fn io_moved(&self) {
+        self.inner.io_moved().await;
     }
 
     async fn open(

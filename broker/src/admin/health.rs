@@ -53,6 +53,7 @@ pub(super) async fn ready(State(admin): State<Admin>) -> Answer {
     };
     let known: Vec<Vitals> = answers.iter().filter_map(|answer| answer.ok()).collect();
     let offline: usize = known.iter().map(|v| v.offline_partitions).sum();
+    let damaged: usize = known.iter().map(|v| v.damaged_places).sum();
     let silent = silent_shards(&answers);
     let is_storage_lost = known.iter().any(|v| v.is_storage_offline);
     let findings: Vec<Value> = facts
@@ -66,7 +67,7 @@ pub(super) async fn ready(State(admin): State<Admin>) -> Answer {
     let status = match phase {
         Phase::Starting | Phase::Stopping => phase.word(),
         Phase::Serving if !is_served => "failed",
-        Phase::Serving if offline > 0 || !findings.is_empty() => "degraded",
+        Phase::Serving if offline > 0 || damaged > 0 || !findings.is_empty() => "degraded",
         Phase::Serving => "ready",
     };
     let (journal_done, journal_bytes) = facts.progress.journal_bytes();
@@ -77,6 +78,7 @@ pub(super) async fn ready(State(admin): State<Admin>) -> Answer {
         "version": env!("CARGO_PKG_VERSION"),
         "up_seconds": facts.began.elapsed().as_secs(),
         "offline_partitions": offline,
+        "damaged_places": damaged,
         "storage_offline": is_storage_lost,
         "silent_shards": silent,
         "recovery": {

@@ -8,6 +8,7 @@ mod exposition;
 mod families;
 mod groups;
 mod health;
+mod io_families;
 mod node_families;
 mod process;
 mod scrape;

@@ -9,7 +9,7 @@ use shard::runtime::PulseImage;
 use shard::runtime::histogram::HistogramImage;
 use shard::runtime::mailbox::LaneGauge;
 
-use super::exposition::{Exposition, Family, Kind, Labels, QUANTILES, seconds};
+use super::exposition::{Exposition, Family, Kind, Labels, Number, QUANTILES, seconds};
 use super::families::histogram_seconds;
 use super::{Admin, Phase};
 use crate::cli::logging::dropped_lines;
@@ -22,6 +22,7 @@ pub(super) fn write(text: &mut Exposition, admin: &Admin, shards: &[ShardSnapsho
     connections(text, admin, requests);
     traffic(text, requests, shards);
     storage(text, requests, shards);
+    super::io_families::write(text, shards);
     memory(text, shards);
     if let Some(running) = admin.0.running.get() {
         let pulses = running.pulses.read();
@@ -470,13 +471,13 @@ fn mailboxes(text: &mut Exposition, lanes: &[LaneGauge]) {
     );
 }
 
-fn by_shard(
+pub(super) fn by_shard<V: Into<Number>>(
     text: &mut Exposition,
     name: &str,
     kind: Kind,
     help: &str,
     shards: &[ShardSnapshot],
-    of: impl Fn(&ShardSnapshot) -> u64,
+    of: impl Fn(&ShardSnapshot) -> V,
 ) {
     let mut family = text.family(name, kind, help);
     for shard in shards {

@@ -12,6 +12,8 @@ use shard::ids::BrokerId;
 use super::layers::{AsWritten, ConfigError, Origin};
 use super::listeners;
 use super::settings::Settings;
+use storage::io_class::{IoClass, IoLimits};
+use storage::scrub::ScrubOptions;
 use storage::sync_schedule::IntervalBounds;
 
 /// Kafka's default for `socket.send.buffer.bytes` and `socket.receive.buffer.bytes`; every sample file has it.
@@ -125,6 +127,19 @@ pub fn resolve(written: &AsWritten, around: Surroundings<'_>) -> Result<Resolved
         interval: IntervalBounds {
             ms: whole("penstock.durability.interval.ms") as u64,
             bytes: whole("penstock.durability.interval.bytes") as u64,
+        },
+        io: IoLimits {
+            busy_bytes_max: whole("penstock.io.busy.bytes") as u64,
+            idle_bytes_max: whole("penstock.io.idle.bytes") as u64,
+            ..IoLimits::default()
+        }
+        .with_rate(
+            IoClass::ColdRead,
+            whole("penstock.io.cold.read.bytes.per.second") as u64,
+        ),
+        scrub_bytes_per_second: whole("penstock.scrub.bytes.per.second") as u64,
+        scrub: ScrubOptions {
+            interval_ms: layers.integer("penstock.scrub.interval.ms", i64::MAX),
         },
         rack: layers.text("broker.rack"),
         request_bytes_max: whole("socket.request.max.bytes"),

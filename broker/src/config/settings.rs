@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use shard::config::Overrides;
 use shard::ids::BrokerId;
+use storage::io_class::{IO_CLASSES, IoClass, IoLimits};
+use storage::scrub::ScrubOptions;
 use storage::sync_schedule::IntervalBounds;
 
 /// What the process was told, resolved.
@@ -33,6 +35,12 @@ pub struct Settings {
     pub memory_bytes: Option<u64>,
     /// `penstock.durability.interval.ms` and `.bytes`.
     pub interval: IntervalBounds,
+    /// `penstock.io.*`, for the whole process.
+    pub io: IoLimits,
+    /// `penstock.scrub.bytes.per.second`, for the whole process; 0 is off.
+    pub scrub_bytes_per_second: u64,
+    /// `penstock.scrub.interval.ms`.
+    pub scrub: ScrubOptions,
     /// `broker.rack`.
     pub rack: Option<String>,
     /// `socket.request.max.bytes`.
@@ -66,6 +74,20 @@ pub struct ListenerSettings {
     pub advertised: (String, u16),
 }
 
+impl Settings {
+    /// The bounds of one of `shards` stores: the rates are the process's, of which each has its part.
+    #[must_use]
+    pub fn io_of_shard(&self, shards: u16) -> IoLimits {
+        let limits = self.io.with_rate(IoClass::Scrub, self.scrub_bytes_per_second);
+        let part = |rate: u64| rate.div_ceil(u64::from(shards.max(1)));
+        let bytes_per_second: [u64; IO_CLASSES] = limits.bytes_per_second.map(part);
+        IoLimits {
+            bytes_per_second,
+            ..limits
+        }
+    }
+}
+
 impl Default for Settings {
     /// What a start without any configuration uses (DESIGN §9).
     fn default() -> Self {
@@ -85,6 +107,9 @@ impl Default for Settings {
             shards: None,
             memory_bytes: None,
             interval: IntervalBounds::default(),
+            io: IoLimits::default(),
+            scrub_bytes_per_second: 10 << 20,
+            scrub: ScrubOptions::default(),
             rack: None,
             request_bytes_max: 100 << 20,
             idle_max: Duration::from_secs(600),

@@ -52,6 +52,8 @@ pub struct Vitals {
     pub offline_partitions: usize,
     /// Its log directory is offline.
     pub is_storage_offline: bool,
+    /// Places in segments that the scrub found damaged.
+    pub damaged_places: usize,
 }
 
 /// The shard of `broker` now.
@@ -83,9 +85,11 @@ pub fn snapshot<E: Env, L: LogsIo>(
 /// The vitals of the shard of `broker`.
 pub fn vitals<E: Env, L: LogsIo>(broker: &Broker<E>, logs: &L) -> Vitals {
     let (logs_to_open, offline_partitions) = broker.metrics.logs_missing();
+    let stats = logs.stats();
     Vitals {
         logs_to_open,
         offline_partitions,
-        is_storage_offline: logs.stats().is_offline,
+        is_storage_offline: stats.is_offline,
+        damaged_places: stats.scrub.findings,
     }
 }

@@ -83,6 +83,8 @@ async fn live(env: RuntimeEnv, input: ShardInput) -> Result<(), Failure> {
             ..ReadAheadLimits::default()
         },
         shards,
+        io: settings.io_of_shard(shards),
+        scrub: settings.scrub,
         ..StoreOptions::default()
     };
     let store = open_store(disk.clone(), &dir, env.shard().0, gate, options).await?;

@@ -12,6 +12,7 @@ mod groups;
 mod leaks;
 mod lifecycle;
 mod remote;
+mod scrub;
 mod sessions;
 mod stop;
 mod strangers;

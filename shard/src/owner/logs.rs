@@ -1,10 +1,13 @@
 //! What an owner needs of its shard's storage; `store.rs` fills it with `storage::Store`, tests with a list.
 
+use std::rc::Rc;
+
 use bytes::Bytes;
 use protocol::RecordBytes;
 use storage::error::{AppendError, StorageError};
 use storage::log::query::ProducerSweep;
 use storage::log::{LogOffsets, LogSize};
+use storage::scrub::ScrubStep;
 use storage::stats::StoreStats;
 use storage::types::{LeaderEpoch, LogId, Offset, ProducerId};
 
@@ -77,6 +80,14 @@ pub trait LogsIo: Logs + Clone + 'static {
     async fn sync_due(&self, now: Instant) -> Result<Option<Instant>, StorageError>;
     /// Ends when [`Self::sync_due`] is to be asked again although its time has not come.
     async fn sync_schedule_moved(&self);
+    /// A step of the scrub, which reads and verifies what is in the segments.
+    async fn scrub(&self, now: WallMs) -> Result<ScrubStep, StorageError>;
+    /// The clock by which disk work is paced and timed, nanoseconds.
+    fn set_clock(&self, clock: Rc<dyn Fn() -> u64>);
+    /// Lets disk work go whose time has come; returns when the next has its time.
+    fn io_due(&self) -> Option<Instant>;
+    /// Ends when [`Self::io_due`] is to be asked again although its time has not come.
+    async fn io_moved(&self);
     /// Opens the log of a partition of `topic`, or creates it.
     async fn open(
         &self,

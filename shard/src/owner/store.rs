@@ -12,6 +12,7 @@ use storage::log::config::{Durability, LogConfig};
 use storage::log::query::ProducerSweep;
 use storage::log::timestamps::{BatchSearch, TimedOffset};
 use storage::log::{LogOffsets, LogRef, LogSize};
+use storage::scrub::ScrubStep;
 use storage::stats::StoreStats;
 use storage::store::{ColdRead, ReadOutcome, Store};
 use storage::types::{LeaderEpoch, LogId, Offset, ProducerId};
@@ -209,6 +210,22 @@ impl<D: Disk> LogsIo for StoreLogs<D> {
 
     async fn sync_schedule_moved(&self) {
         self.0.sync_schedule_moved().await;
+    }
+
+    async fn scrub(&self, now: WallMs) -> Result<ScrubStep, StorageError> {
+        self.0.scrub(now.0).await
+    }
+
+    fn set_clock(&self, clock: Rc<dyn Fn() -> u64>) {
+        self.0.io().set_clock(clock);
+    }
+
+    fn io_due(&self) -> Option<Instant> {
+        self.0.io().due().map(Instant)
+    }
+
+    async fn io_moved(&self) {
+        self.0.io().moved().await;
     }
 
     fn configure(&self, log: LogRef, settings: &TopicSettings) {

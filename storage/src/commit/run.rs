@@ -11,6 +11,7 @@ use super::buffers::Chunks;
 use super::planner::{LogFacts, PendingLogs, Route, Share};
 use crate::disk::{BLOCK_BYTES, Disk, DiskError, DiskFile, align_down, align_up};
 use crate::error::StorageError;
+use crate::io_class::gate::IoGate;
 use crate::journal::encode::CommitEncoder;
 use crate::journal::frame::{FRAME_HEADER_BYTES, HEADER_BYTES, OpenPayload};
 use crate::journal::writer::Reservation;
@@ -330,7 +331,7 @@ impl<D: Disk> Store<D> {
             outcome.syncs += 1;
             work.push(Box::pin(async move {
                 chunks.write(&reservation.file.file, reservation.position).await?;
-                reservation.file.file.sync().await
+                self.io.synced(reservation.file.file.sync()).await
             }));
         }
         let mut flights = Vec::new();
@@ -339,10 +340,12 @@ impl<D: Disk> Store<D> {
                 outcome.written_bytes += direct.chunks.padded_bytes();
                 outcome.syncs += u32::from(direct.sync);
                 flights.push((Rc::clone(&entry.log), direct.flight));
-                work.push(Box::pin(direct.run()));
+                work.push(Box::pin(direct.run(&self.io)));
             }
         }
+        let flight = self.io.produce(outcome.written_bytes);
         let results = join_all(work).await;
+        drop(flight);
         for error in results.into_iter().filter_map(Result::err) {
             self.fail(error);
         }
@@ -409,11 +412,15 @@ impl<D: Disk> Store<D> {
 }
 
 impl<D: Disk> DirectWrite<D> {
-    async fn run(self) -> Result<(), DiskError> {
+    async fn run(self, io: &IoGate) -> Result<(), DiskError> {
         let end = self.position + self.chunks.padded_bytes();
         self.file.allocate_for(end, self.segment_bytes_max).await?;
         self.file.write(self.chunks, self.position).await?;
-        if self.sync { self.file.sync().await } else { Ok(()) }
+        if self.sync {
+            io.synced(self.file.sync()).await
+        } else {
+            Ok(())
+        }
     }
 }
 

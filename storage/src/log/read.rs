@@ -13,6 +13,7 @@ use super::{Log, LogRef, LogState};
 use crate::batch_cache::{CacheRead, ReadEnd};
 use crate::disk::{Disk, DiskFile, IO_BYTES_MAX, read_long};
 use crate::error::{Damage, StorageError};
+use crate::io_class::IoClass;
 use crate::notify::join_all;
 use crate::read_ahead::{Cover, Fetch};
 use crate::store::Store;
@@ -50,6 +51,10 @@ pub struct ColdRead {
 
 /// The least a cold read asks of the disk, bytes.
 const COLD_BYTES_MIN: usize = 64 << 10;
+
+/// A read that begins so many bytes before the end of the log or less is a tail read: its consumer fell out of the cache a
+/// moment ago.
+const TAIL_BYTES: u32 = 8 << 20;
 
 /// Where a cold read looks.
 struct ColdPlace {
@@ -188,11 +193,13 @@ impl<D: Disk> Store<D> {
         let log = self.logs.borrow().get(fetch.slot);
         let bytes = match log {
             Some(log) => match self.segment_file(&log, fetch.segment).await {
-                Ok(file) => file
-                    .file()
-                    .read_at(u64::from(fetch.position), fetch.bytes)
-                    .await
-                    .ok(),
+                Ok(file) => {
+                    let class = log.state.borrow().read_class(fetch.segment, fetch.position);
+                    let permit = self.io.permit(class, fetch.bytes as u64).await;
+                    let read = file.file().read_at(u64::from(fetch.position), fetch.bytes).await;
+                    drop(permit);
+                    read.ok()
+                }
                 Err(_) => None,
             },
             None => None,
@@ -302,6 +309,8 @@ impl<D: Disk> Store<D> {
         };
         let read = async {
             let file = self.segment_file(log, place.segment).await?;
+            let class = log.state.borrow().read_class(place.segment, position);
+            let _permit = self.io.permit(class, len as u64).await;
             read_window(file.file(), u64::from(position), len).await
         };
         let bytes = read.await;
@@ -314,6 +323,16 @@ impl<D: Disk> Store<D> {
 }
 
 impl<D: Disk> LogState<D> {
+    /// What a read of the segment from `position` on is for.
+    fn read_class(&self, segment: Offset, position: u32) -> IoClass {
+        match self.segments.back() {
+            Some(active) if active.base == segment && active.size.saturating_sub(position) <= TAIL_BYTES => {
+                IoClass::TailRead
+            }
+            _ => IoClass::ColdRead,
+        }
+    }
+
     /// Where `read` starts, `None` when the log has nothing there any more.
     fn cold_place(&self, read: &ColdRead) -> Result<Option<ColdPlace>, StorageError> {
         if read.offset < self.log_start || read.offset > self.end {

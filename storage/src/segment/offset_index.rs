@@ -157,6 +157,19 @@ impl OffsetIndex {
         self.entries.get(slot).map(|entry| self.absolute(*entry).offset)
     }
 
+    /// Where the first batch above `position` begins that has an entry, and an offset that its first one is not below.
+    #[must_use]
+    pub fn batch_after(&self, position: u32) -> Option<(u32, Offset)> {
+        let slot = self
+            .entries
+            .partition_point(|entry| entry.position.cast_unsigned() <= position);
+        let before = slot.checked_sub(1).and_then(|slot| self.entries.get(slot));
+        let least = before.map_or(self.base_offset, |entry| self.absolute(*entry).offset.plus(1));
+        self.entries
+            .get(slot)
+            .map(|entry| (entry.position.cast_unsigned(), least))
+    }
+
     /// Adds the batch that starts at `position` and ends with `last_offset`. When to add is decided by
     /// [`SegmentIndexes`](super::indexes::SegmentIndexes).
     ///
@@ -304,6 +317,9 @@ mod tests {
         assert_eq!(index.upper_bound(4200), Some(Offset(1009)));
         assert_eq!(index.upper_bound(4201), Some(Offset(1020)));
         assert_eq!(index.upper_bound(8401), None);
+        assert_eq!(index.batch_after(0), Some((4200, Offset(1000))));
+        assert_eq!(index.batch_after(4200), Some((8400, Offset(1010))));
+        assert_eq!(index.batch_after(8400), None);
     }
 
     #[test]
