@@ -17,8 +17,8 @@ use shard::image::MetadataImage;
 use shard::net::ByteStream;
 use shard::owner::{LogsIo, Owner};
 use shard::placement::Placement;
-use shard::quorum::StoreLog;
 use shard::quorum::identity;
+use shard::quorum::{StoreLog, StoreLogError};
 use shard::router::{Router, ShardMessage};
 use shard::runtime::mailbox::Mailbox;
 use shard::scrub::scrub;
@@ -290,7 +290,11 @@ pub async fn start_controller<E: Env, D: Disk, L: LogsIo>(
         .map_err(|e| Failure::new(Status::Io, e.to_string()))?;
     let log = StoreLog::open(env.clone(), disk, store, dir, metadata_log_config())
         .await
-        .map_err(|e| Failure::new(Status::Data, format!("metadata log: {e}")))?;
+        .map_err(|e| {
+            let is_full = matches!(e, StoreLogError::Storage(StorageError::NoSpace(_)));
+            let status = if is_full { Status::Io } else { Status::Data };
+            Failure::new(status, format!("metadata log: {e}"))
+        })?;
     let seed = ControlSeed {
         log,
         identity,

@@ -4,6 +4,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use protocol::Str;
 use shard::config::TopicSettings;
@@ -14,6 +15,7 @@ use shard::ids::{BrokerId, ShardId};
 use shard::image::{ImageChanges, MetadataImage};
 use shard::owner::{LogsIo, PartitionSettings};
 use shard::placement::Placement;
+use storage::error::StorageError;
 use storage::notify::join_all;
 use storage::types::{LeaderEpoch, LogId, TopicId};
 
@@ -206,6 +208,9 @@ fn owned(image: &MetadataImage, topic: TopicId, placement: &Placement) -> Vec<(L
 /// Logs of a shard that are opened at a time.
 const OPENING_MAX: usize = 8;
 
+/// How long a log that could not be opened for lack of space is left before it is tried again.
+const REOPEN_INTERVAL: Duration = Duration::from_secs(1);
+
 /// A shard's side: carries publications out one after the other, until the senders are gone.
 pub async fn follow<E: Env, L: LogsIo>(
     broker: Rc<Broker<E>>,
@@ -214,7 +219,24 @@ pub async fn follow<E: Env, L: LogsIo>(
     logs: L,
     publications: flume::Receiver<Publication>,
 ) {
-    while let Ok(publication) = publications.recv_async().await {
+    // Logs that found no space when they were opened: they are served as soon as there is some.
+    let mut waiting: Vec<LogChange> = Vec::new();
+    loop {
+        let next = async { publications.recv_async().await.map(Some) };
+        let received = if waiting.is_empty() {
+            next.await
+        } else {
+            let pause = async {
+                broker.env.sleep(REOPEN_INTERVAL).await;
+                Ok(None)
+            };
+            futures_lite::future::or(next, pause).await
+        };
+        let Ok(received) = received else { return };
+        let Some(publication) = received else {
+            reopen(&broker, &driver, &logs, &groups, &mut waiting).await;
+            continue;
+        };
         let shard = broker.router.shard();
         let fixed = Arc::clone(&broker.settings.fixed);
         let Publication {
@@ -237,7 +259,14 @@ pub async fn follow<E: Env, L: LogsIo>(
                 let carried = some
                     .iter()
                     .map(|change| carry_out(&broker, &driver, &logs, &view, change));
-                join_all(carried).await;
+                for (outcome, change) in join_all(carried).await.into_iter().zip(some) {
+                    waiting.retain(|waiting| {
+                        waiting.log != change.log || change.what == LogChangeKind::Reconfigure
+                    });
+                    if outcome == Carried::NoSpace {
+                        waiting.push((*change).clone());
+                    }
+                }
             }
         }
         lead_groups(&groups, &changes, shard);
@@ -268,13 +297,43 @@ fn lead_groups<E: Env>(groups: &GroupDriver<E, NodeMessage>, changes: &[LogChang
     }
 }
 
+/// How a change to a log went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Carried {
+    /// It was made, or cannot be; that was said then.
+    Done,
+    /// The log could not be opened, since the disk is full.
+    NoSpace,
+}
+
+/// Tries the logs again that found no space. They are still to be opened: what says otherwise comes by the same queue.
+async fn reopen<E: Env, L: LogsIo>(
+    broker: &Broker<E>,
+    driver: &OwnerDriver<E, L, NodeMessage>,
+    logs: &L,
+    groups: &GroupDriver<E, NodeMessage>,
+    waiting: &mut Vec<LogChange>,
+) {
+    let view = broker.view();
+    let mut still = Vec::new();
+    for change in waiting.drain(..) {
+        // One stands for all: while the disk is full, thousands of tries would only wear it.
+        if still.is_empty() && carry_out(broker, driver, logs, &view, &change).await == Carried::Done {
+            lead_groups(groups, std::slice::from_ref(&change), change.shard);
+        } else {
+            still.push(change);
+        }
+    }
+    *waiting = still;
+}
+
 async fn carry_out<E: Env, L: LogsIo>(
     broker: &Broker<E>,
     driver: &OwnerDriver<E, L, NodeMessage>,
     logs: &L,
     view: &View,
     change: &LogChange,
-) {
+) -> Carried {
     let settings = view
         .image
         .topics
@@ -285,13 +344,23 @@ async fn carry_out<E: Env, L: LogsIo>(
             let opened = logs
                 .open(change.log, &change.topic, &settings, broker.env.wall())
                 .await;
-            broker.metrics.log_opened(change.log, opened.is_ok());
             match opened {
-                Ok(log) => driver
-                    .with_owner(|owner| owner.adopt(change.log, log, epoch, partition_settings(&settings))),
+                Ok(log) => {
+                    broker.metrics.log_opened(change.log, true);
+                    driver.with_owner(|owner| {
+                        owner.adopt(change.log, log, epoch, partition_settings(&settings))
+                    });
+                }
                 Err(error) => {
                     let partition = change.log.partition;
-                    tracing::error!(topic = %change.topic, partition, %error, "the partition is offline");
+                    let is_first = !broker.metrics.is_offline(change.log);
+                    broker.metrics.log_opened(change.log, false);
+                    if is_first {
+                        tracing::error!(topic = %change.topic, partition, %error, "the partition is offline");
+                    }
+                    if matches!(error, StorageError::NoSpace(_)) {
+                        return Carried::NoSpace;
+                    }
                 }
             }
         }
@@ -314,6 +383,7 @@ async fn carry_out<E: Env, L: LogsIo>(
         (LogChangeKind::Open(_), None) => broker.metrics.log_opened(change.log, true),
         (LogChangeKind::Reconfigure, None) => {}
     }
+    Carried::Done
 }
 
 fn partition_settings(settings: &TopicSettings) -> PartitionSettings {

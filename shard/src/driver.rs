@@ -27,6 +27,9 @@ const PRODUCERS_PER_TURN: usize = 1000;
 /// A deadline is met late by at most this.
 const DEADLINE_SLACK: Duration = Duration::from_millis(20);
 
+/// How often the free space is looked at.
+const SPACE_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Tasks that read ahead; each has several reads under way.
 const READ_AHEAD_TASKS: usize = 2;
 
@@ -90,6 +93,8 @@ impl<E: Env, L: LogsIo, N: Send + 'static> OwnerDriver<E, L, N> {
         self.0
             .env
             .spawn(scrub::time_io(self.0.env.clone(), self.0.logs.clone()));
+        let driver = self.clone();
+        self.0.env.spawn(async move { driver.watch_space().await });
         for _ in 0..READ_AHEAD_TASKS {
             let logs = self.0.logs.clone();
             self.0
@@ -183,6 +188,14 @@ impl<E: Env, L: LogsIo, N: Send + 'static> OwnerDriver<E, L, N> {
                     futures_lite::future::or(logs.sync_schedule_moved(), env.sleep(left)).await;
                 }
             }
+        }
+    }
+
+    /// Looks at the free space, for ever: what a full disk has stopped goes on by itself.
+    async fn watch_space(&self) {
+        loop {
+            self.0.logs.watch_space(self.0.env.now()).await;
+            self.0.env.sleep(SPACE_INTERVAL).await;
         }
     }
 

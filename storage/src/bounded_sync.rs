@@ -17,6 +17,9 @@ use crate::write_behind::FlushTo;
 /// Up to so many files are synced one by one, more by one sync of the file system.
 const FILES_MAX: usize = 4;
 
+/// How long a sync is put off that needs space the disk does not have, milliseconds.
+const NO_SPACE_PAUSE_MS: u64 = 1000;
+
 impl<D: Disk> Store<D> {
     /// Syncs the logs that are due at `now_ms`, milliseconds of a clock that only goes forward. Returns when the next is.
     /// To be called in a loop by one task, which then waits for that time or for [`Self::sync_schedule_moved`].
@@ -31,7 +34,11 @@ impl<D: Disk> Store<D> {
             if slots.is_empty() {
                 return Ok(self.unsynced.borrow().next_deadline_ms());
             }
-            self.sync_logs(&slots).await?;
+            match self.sync_logs(&slots).await {
+                // They stay due, and their appends go to the journal meanwhile.
+                Err(StorageError::NoSpace(_)) => return Ok(Some(now_ms + NO_SPACE_PAUSE_MS)),
+                synced => synced?,
+            }
         }
     }
 

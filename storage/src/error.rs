@@ -15,6 +15,9 @@ pub enum StorageError {
     /// The disk refused; for a write or a sync the store is offline from then on.
     #[error(transparent)]
     Disk(Rc<DiskError>),
+    /// The disk is full: this was not done, and the store is as it was. It goes on by itself when there is space.
+    #[error("the log directory is full: {0}")]
+    NoSpace(Rc<DiskError>),
     /// Bytes that were durable are not what they must be; the log is offline and nothing was cut.
     #[error(transparent)]
     Damage(Box<Damage>),
@@ -161,7 +164,7 @@ pub enum AppendError {
         staged_bytes: usize,
     },
     /// The file system is below its reserve; reads, deletes and commits go on (DESIGN §6).
-    #[error("the log directory is full")]
+    #[error("the log directory has less free space than its reserve; writes go on when there is more")]
     Full,
     /// The log or its directory is offline.
     #[error("log directory or log is offline: {0}")]

@@ -37,6 +37,20 @@ impl<D: Disk> Store<D> {
             })
             .await;
         self.check_online()?;
+        match self.background_round().await {
+            // It waits for space; whoever looks at the space wakes it.
+            Err(StorageError::NoSpace(_)) => Ok(()),
+            ended => ended,
+        }
+    }
+
+    async fn background_round(&self) -> Result<(), StorageError> {
+        if self.headroom.wants_look() {
+            self.look_at_space().await;
+        }
+        if !self.space.may_extend() {
+            return self.free_space().await;
+        }
         if !self.journal.has_ready() && self.journal.may_grow() {
             self.plan_lock().await;
             let made = self.make_journal_room().await;
@@ -46,13 +60,13 @@ impl<D: Disk> Store<D> {
         if !self.unnamed.borrow().is_empty() {
             return self.name_files().await;
         }
-        if self.headroom.wants_look() {
-            self.look_at_space().await;
-        }
         let dirty = self.logs.borrow_mut().next_dirty();
         if let Some(log) = dirty {
-            self.settle_class(&log).await?;
-            return self.flush_log(&log, FlushTo::FullBlocks).await;
+            let written = self.write_dirty(&log).await;
+            if matches!(written, Err(StorageError::NoSpace(_))) {
+                self.logs.borrow_mut().touch(log.log_ref.slot);
+            }
+            return written;
         }
         if self.purge_one().await? {
             return Ok(());
@@ -60,14 +74,36 @@ impl<D: Disk> Store<D> {
         self.recycle_oldest().await
     }
 
+    async fn write_dirty(&self, log: &Rc<Log<D>>) -> Result<(), StorageError> {
+        self.settle_class(log).await?;
+        self.flush_log(log, FlushTo::FullBlocks).await
+    }
+
+    /// What can be done while nothing more can be written: names are synced, files of deleted logs removed.
+    async fn free_space(&self) -> Result<(), StorageError> {
+        if self.purge_one().await? {
+            self.look_at_space().await;
+            return Ok(());
+        }
+        if !self.unnamed.borrow().is_empty() {
+            return self.name_files().await;
+        }
+        Ok(())
+    }
+
     fn has_background_work(&self) -> bool {
-        // With all files in use and the oldest full one still in flight there is nothing to do but wait.
+        !self.doomed.borrow().is_empty()
+            || !self.unnamed.borrow().is_empty()
+            || self.headroom.wants_look()
+            || (self.space.may_extend() && self.wants_space())
+    }
+
+    /// Whether there is background work that may need space. With all files in use and the oldest full one still in flight
+    /// there is nothing to do but wait.
+    pub(crate) fn wants_space(&self) -> bool {
         (!self.journal.has_ready() && self.journal.may_grow())
             || self.journal.oldest_full().is_some()
             || self.logs.borrow().has_dirty()
-            || !self.doomed.borrow().is_empty()
-            || !self.unnamed.borrow().is_empty()
-            || self.headroom.wants_look()
     }
 
     /// A commit of the log has ended: it is written behind when that is worth a write, or due for another reason. The
@@ -113,16 +149,21 @@ impl<D: Disk> Store<D> {
         Ok(())
     }
 
-    /// Makes sure a prepared journal file is in reserve: creates one, or recycles the oldest. The plan lock is held.
+    /// Makes sure a prepared journal file is in reserve: creates one, or recycles the oldest. The plan lock is held. Without
+    /// space for either it ends in [`StorageError::NoSpace`].
     pub(crate) async fn make_journal_room(&self) -> Result<(), StorageError> {
         while !self.journal.has_ready() {
             self.check_online()?;
+            self.space.check()?;
             if self.journal.may_grow() {
-                self.journal
-                    .create_file()
-                    .await
-                    .map_err(|error| self.fail(error))?;
-                self.moved.notify();
+                match self.journal.create_file().await {
+                    Ok(()) => self.moved.notify(),
+                    // Files that have their space already may do.
+                    Err(error) if error.is_refused_for_space() && self.journal.oldest_full().is_some() => {
+                        self.recycle_oldest().await?;
+                    }
+                    Err(error) => return Err(self.fail(error)),
+                }
             } else if self.journal.oldest_full().is_some() {
                 self.recycle_oldest().await?;
             } else {
@@ -165,7 +206,9 @@ impl<D: Disk> Store<D> {
         let covered = oldest.last_sequence.get();
         self.checkpoint(INDEX_ENTRIES_DIRTY_MAX, covered).await?;
         let recycled = self.journal.recycle(oldest).await;
-        recycled.map_err(|error| self.fail(error))
+        recycled.map_err(|error| self.fail_for_good(error))?;
+        self.space_served();
+        Ok(())
     }
 
     /// Makes all that was written durable and records how far that is, for each log. `index_entries_min`: an active

@@ -351,6 +351,15 @@ fn parse_number(digits: &str) -> Option<u64> {
     }
 }
 
+/// Whether the topic is one of the broker's own: it may still be written to when the reserve of free space is all that is left.
+#[must_use]
+pub fn is_internal_topic(topic: &str) -> bool {
+    matches!(
+        topic,
+        "__consumer_offsets" | "__transaction_state" | "__cluster_metadata" | "__share_group_state"
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

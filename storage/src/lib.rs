@@ -22,6 +22,7 @@ pub mod segment;
 mod segment_files;
 pub mod sim_executor;
 pub mod sim_rng;
+pub mod space;
 pub mod stats;
 pub mod store;
 pub mod sync_schedule;

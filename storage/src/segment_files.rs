@@ -65,17 +65,6 @@ impl<D: Disk> Store<D> {
         let logs = self.logs.borrow();
         files.shrink(|(slot, base)| logs.get(slot).map_or(Victim::Gone, |log| log.close_unused(base)));
     }
-
-    /// Looks how much space the file system has left, for what is allocated ahead.
-    pub(crate) async fn look_at_space(&self) {
-        match self.disk.space(&self.dir).await {
-            Ok(space) => self.headroom.saw(space.available_bytes),
-            Err(error) => {
-                tracing::warn!(%error, "nothing is allocated ahead");
-                self.headroom.saw(0);
-            }
-        }
-    }
 }
 
 impl<D: Disk> Log<D> {

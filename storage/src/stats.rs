@@ -7,6 +7,7 @@ use crate::commit::run::CommitOutcome;
 use crate::disk::Disk;
 use crate::io_class::{IO_CLASSES, IoTotals};
 use crate::scrub::ScrubStats;
+use crate::space::SpaceStats;
 use crate::store::Store;
 
 /// Counts since the start and the present fill of a store.
@@ -42,6 +43,8 @@ pub struct StoreStats {
     pub io: [IoTotals; IO_CLASSES],
     /// The scrub.
     pub scrub: ScrubStats,
+    /// The free space of the log directory.
+    pub space: SpaceStats,
     /// A write or sync failed: the log directory is offline here.
     pub is_offline: bool,
 }
@@ -92,6 +95,7 @@ impl<D: Disk> Store<D> {
             synced_ns: self.io.synced_ns(),
             io: self.io.totals(),
             scrub: self.scrub_stats(),
+            space: self.space_stats(),
             is_offline: self.is_offline(),
         }
     }

@@ -25,6 +25,7 @@ use crate::recovery::record::{LogRecord, load_directory};
 use crate::scrub::{Scrub, ScrubOptions};
 use crate::segment::headroom::Headroom;
 use crate::segment::open_files::OpenFiles;
+use crate::space::SpaceWatch;
 use crate::stats::CommitTotals;
 use crate::sync_schedule::{IntervalBounds, SyncSchedule};
 use crate::types::{LogId, Offset};
@@ -62,6 +63,8 @@ pub struct StoreOptions {
     pub io: IoLimits,
     /// How the scrub goes about it.
     pub scrub: ScrubOptions,
+    /// Free space below which only internal topics are written to, bytes; `None` is [`crate::space::default_reserve`].
+    pub reserve_bytes: Option<u64>,
 }
 
 impl Default for StoreOptions {
@@ -80,6 +83,7 @@ impl Default for StoreOptions {
             shards: 1,
             io: IoLimits::default(),
             scrub: ScrubOptions::default(),
+            reserve_bytes: None,
         }
     }
 }
@@ -123,6 +127,8 @@ pub struct Store<D: Disk> {
     pub(crate) files: RefCell<OpenFiles>,
     /// What may be allocated ahead in them.
     pub(crate) headroom: Rc<Headroom>,
+    /// The free space, and what happens without.
+    pub(crate) space: SpaceWatch,
     /// Sequential readers of what is on disk only.
     pub(crate) ahead: RefCell<ReadAhead>,
     /// Something is to be read ahead, or was.
@@ -203,6 +209,7 @@ impl<D: Disk> Store<D> {
             commit_totals: Cell::default(),
             files: RefCell::new(OpenFiles::new(options.open_files_max)),
             headroom: Rc::new(Headroom::new(options.shards)),
+            space: SpaceWatch::default(),
             ahead: RefCell::new(ReadAhead::new(options.read_ahead)),
             ahead_moved: Notify::default(),
             unsynced: RefCell::default(),
@@ -234,13 +241,15 @@ impl<D: Disk> Store<D> {
         }
         let entry = self.log(log).ok_or(AppendError::NoSuchLog)?;
         let bytes = batch.bytes.len();
+        let refuse_new = self.refuses_new(&entry, batch.origin);
         let appended = {
             let mut state = entry.state.borrow_mut();
             if state.closing {
                 return Err(AppendError::NoSuchLog);
             }
-            state.append(batch, log.slot, &mut self.cache.borrow_mut(), now_ms)?
+            state.append(batch, log.slot, &mut self.cache.borrow_mut(), now_ms, refuse_new)
         };
+        let appended = appended.inspect_err(|error| self.count_refused(error))?;
         if !appended.is_duplicate {
             self.unwritten_bytes.set(self.unwritten_bytes.get() + bytes);
             self.planner.borrow_mut().stage(log.slot, bytes);
@@ -323,8 +332,17 @@ impl<D: Disk> Store<D> {
         }
     }
 
-    /// A write or sync failed: the store takes nothing more. The first reason stays.
+    /// A write or sync failed: the store takes nothing more, and the first reason stays. But where there was no space, the
+    /// store waits for some.
     pub(crate) fn fail(&self, error: DiskError) -> StorageError {
+        if error.is_refused_for_space() {
+            return self.no_space(Rc::new(error));
+        }
+        self.fail_for_good(error)
+    }
+
+    /// As [`Self::fail`], for a write that has begun and cannot be undone, whatever the reason.
+    pub(crate) fn fail_for_good(&self, error: DiskError) -> StorageError {
         let error = StorageError::from(error);
         self.take_offline(&error);
         error
@@ -333,11 +351,14 @@ impl<D: Disk> Store<D> {
     /// As [`Self::fail`], for an error that a step of a larger operation gave: nothing happens when only a look at the disk
     /// failed, or nothing of the disk's did.
     pub(crate) fn failed<T>(&self, result: Result<T, StorageError>) -> Result<T, StorageError> {
-        result.inspect_err(|error| match error {
+        result.map_err(|error| match error {
+            StorageError::Disk(cause) if cause.is_refused_for_space() => self.no_space(cause),
             StorageError::Disk(cause) if cause.is_of_change() && !self.is_offline() => {
-                self.take_offline(error)
+                let error = StorageError::Disk(cause);
+                self.take_offline(&error);
+                error
             }
-            _ => {}
+            other => other,
         })
     }
 

@@ -35,12 +35,13 @@ struct Stretch<D: Disk> {
     file: Rc<SegmentFile<D>>,
     chunks: Chunks<D>,
     position: u64,
-    segment_bytes_max: u64,
     flight: u64,
 }
 
 enum Next<D: Disk> {
     Write(Stretch<D>),
+    /// The segment's file must be extended to this end first.
+    Extend(Rc<SegmentFile<D>>, u64),
     /// The segment's file must be opened (or created) first.
     Open {
         base: Offset,
@@ -77,22 +78,23 @@ impl<D: Disk> Store<D> {
                 Next::Wait => self.moved.next().await,
                 Next::Open { base, create } => self.open_segment(log, base, create).await?,
                 Next::Finish(base) => self.finish_segment(log, base).await?,
+                Next::Extend(file, end) => {
+                    let limit = log.state.borrow().segment_bytes_max();
+                    let extended = file.allocate_for(end, limit).await;
+                    extended.map_err(|error| self.fail(error))?;
+                    self.space_served();
+                }
                 Next::Write(stretch) => {
                     let Stretch {
                         file,
                         chunks,
                         position,
-                        segment_bytes_max,
                         flight,
                     } = stretch;
-                    let end = position + chunks.padded_bytes();
                     let io = self.io.produce(chunks.padded_bytes());
-                    let written = match file.allocate_for(end, segment_bytes_max).await {
-                        Ok(()) => file.write(chunks, position).await,
-                        Err(error) => Err(error),
-                    };
+                    let written = file.write(chunks, position).await;
                     drop(io);
-                    written.map_err(|error| self.fail(error))?;
+                    written.map_err(|error| self.fail_for_good(error))?;
                     self.land(log, flight);
                 }
             }
@@ -254,7 +256,10 @@ impl<D: Disk> Store<D> {
         let Some(text) = changed else { return Ok(()) };
         let path = log.dir.join(LEADER_EPOCH_FILE);
         let written = write_atomic(&self.disk, &path, text.as_bytes()).await;
-        written.map_err(|error| self.fail(error))
+        written.map_err(|error| {
+            log.state.borrow_mut().epochs_dirty = true;
+            self.fail(error)
+        })
     }
 
     /// The same for logs at rest, all of whose records are synced: one sync covers all files.
@@ -275,7 +280,12 @@ impl<D: Disk> Store<D> {
                 .iter()
                 .map(|(path, text)| write_plain(&self.disk, path, text.as_bytes()));
             let written: Result<(), _> = join_all(writes).await.into_iter().collect();
-            written.map_err(|error| self.fail(error))?;
+            written.map_err(|error| {
+                for log in some {
+                    log.state.borrow_mut().epochs_dirty = true;
+                }
+                self.fail(error)
+            })?;
         }
         if is_any {
             let synced = self.disk.sync_filesystem(&self.dir).await;
@@ -346,7 +356,22 @@ impl<D: Disk> LogState<D> {
         if partial && self.tail.is_committing(self.durable_end) {
             return Next::Wait;
         }
-        Next::Write(self.stretch(disk, end))
+        match self.unallocated(base, end) {
+            Some(file) if file.is_growing() => Next::Wait,
+            Some(file) => Next::Extend(file, align_up(u64::from(end))),
+            None => Next::Write(self.stretch(disk, end)),
+        }
+    }
+
+    /// The segment's file when it has no blocks yet for all bytes up to `end`.
+    pub(crate) fn unallocated(&self, base: Offset, end: u32) -> Option<Rc<SegmentFile<D>>> {
+        let file = self.segment(base)?.file.as_ref()?;
+        (file.allocated() < align_up(u64::from(end))).then(|| Rc::clone(file))
+    }
+
+    /// What a segment of this log can hold, in whole blocks.
+    pub(crate) fn segment_bytes_max(&self) -> u64 {
+        align_up(u64::from(self.config.segment_bytes))
     }
 
     /// Issues the write of `[issued, end)` of the cursor's segment.
@@ -361,7 +386,6 @@ impl<D: Disk> LogState<D> {
             file: file.expect("the caller has looked"),
             chunks,
             position: u64::from(from),
-            segment_bytes_max: align_up(u64::from(self.config.segment_bytes)),
             flight,
         }
     }

@@ -220,6 +220,10 @@ impl LogsIo for SimLogs {
         self.inner.io_moved().await;
     }
 
+    async fn watch_space(&self, now: Instant) {
+        self.inner.watch_space(now).await;
+    }
+
     async fn open(
         &self,
         id: LogId,

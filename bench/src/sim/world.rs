@@ -30,6 +30,9 @@ use super::vandal::Vandal;
 /// The broker serves within this time of its start.
 const READY_MAX: Duration = Duration::from_secs(60);
 
+/// How long a disk stays full, and how long the broker has to go on afterwards.
+const FULL_FOR: Duration = Duration::from_secs(4);
+
 /// Without faults, the workload is done within this time (J5).
 const WORKLOAD_MAX: Duration = Duration::from_secs(600);
 
@@ -278,17 +281,24 @@ impl<'a> World<'a> {
                 let fault = SimFault::error(failure.op, "", std::io::ErrorKind::Other);
                 disk.add_fault(fault.after(failure.passed).times(failure.times));
             }
-            End::DiskFills { bytes, .. } => {
-                let full = disk.used_bytes() + bytes;
-                disk.configure(|config| config.capacity_bytes = full);
-            }
+            End::DiskFills { .. } => {} // when it serves: a start needs space
         }
         self.around.let_disk_fail(end.fails_disk());
     }
 
+    /// The disk fills, and after a while it empties again: the broker goes on by itself, and everything can be read back.
+    async fn live_on_a_full_disk(&self, run: u32, bytes: u64, disk: &SimDisk) {
+        let full = disk.used_bytes() + bytes;
+        disk.configure(|config| config.capacity_bytes = full);
+        self.executor.sleep(FULL_FOR).await;
+        disk.configure(|config| config.capacity_bytes = SimDiskConfig::default().capacity_bytes);
+        self.executor.sleep(FULL_FOR).await;
+        self.check_everything(run).await;
+    }
+
     /// The broker says that it cannot go on: only a disk that fails is a reason. Its clients go on for a moment.
     async fn check_failure(&self, run: u32, end: End, reason: &str, disk: &SimDisk) {
-        if !end.fails_disk() {
+        if !matches!(end, End::DiskFails(_)) {
             return self
                 .trace
                 .violation(format_args!("run {run}: the broker fails: {reason}"));
@@ -433,7 +443,8 @@ impl<'a> World<'a> {
                 self.executor.sleep(Duration::from_secs(30)).await;
             }
             End::KillAfter(after) | End::Stop(after) => self.executor.sleep(after).await,
-            End::DiskFails(_) | End::DiskFills { .. } => self.wait_for_failure(run, disk).await,
+            End::DiskFails(_) => self.wait_for_failure(run, disk).await,
+            End::DiskFills { bytes, .. } => self.live_on_a_full_disk(run, bytes, disk).await,
         }
         Ended::Time
     }

@@ -55,6 +55,7 @@ pub(super) async fn ready(State(admin): State<Admin>) -> Answer {
     let offline: usize = known.iter().map(|v| v.offline_partitions).sum();
     let damaged: usize = known.iter().map(|v| v.damaged_places).sum();
     let silent = silent_shards(&answers);
+    let is_full = known.iter().any(|v| v.space.refuses_writes);
     let is_storage_lost = known.iter().any(|v| v.is_storage_offline);
     let findings: Vec<Value> = facts
         .host
@@ -67,7 +68,7 @@ pub(super) async fn ready(State(admin): State<Admin>) -> Answer {
     let status = match phase {
         Phase::Starting | Phase::Stopping => phase.word(),
         Phase::Serving if !is_served => "failed",
-        Phase::Serving if offline > 0 || damaged > 0 || !findings.is_empty() => "degraded",
+        Phase::Serving if is_full || offline > 0 || damaged > 0 || !findings.is_empty() => "degraded",
         Phase::Serving => "ready",
     };
     let (journal_done, journal_bytes) = facts.progress.journal_bytes();
@@ -80,6 +81,7 @@ pub(super) async fn ready(State(admin): State<Admin>) -> Answer {
         "offline_partitions": offline,
         "damaged_places": damaged,
         "storage_offline": is_storage_lost,
+        "disk": disk(&known, is_full),
         "silent_shards": silent,
         "recovery": {
             "journal_bytes_done": journal_done,
@@ -94,6 +96,27 @@ pub(super) async fn ready(State(admin): State<Admin>) -> Answer {
         StatusCode::SERVICE_UNAVAILABLE
     };
     answer(code, &body)
+}
+
+/// The free space, as the shard sees it that has most waiting for it.
+fn disk(known: &[Vitals], is_full: bool) -> Value {
+    let Some(worst) = known
+        .iter()
+        .map(|v| v.space)
+        .min_by_key(|space| space.usable_bytes)
+    else {
+        return Value::Null;
+    };
+    let sentence = "producers are refused until there is more free space than the reserve; reads, deletions and offset \
+                    commits go on. Free some space, lower retention, or delete topics";
+    json!({
+        "full": is_full,
+        "sentence": is_full.then_some(sentence),
+        "usable_bytes": worst.usable_bytes,
+        "reserve_bytes": worst.reserve_bytes,
+        "total_bytes": worst.total_bytes,
+        "seconds_to_full": known.iter().filter_map(|v| v.space.seconds_to_full()).min(),
+    })
 }
 
 /// Why clients are not served, in one sentence; `None` while they are.

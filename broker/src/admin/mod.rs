@@ -12,6 +12,7 @@ mod io_families;
 mod node_families;
 mod process;
 mod scrape;
+mod space_families;
 mod usage;
 
 use std::io;

@@ -11,6 +11,7 @@ use shard::runtime::mailbox::LaneGauge;
 
 use super::exposition::{Exposition, Family, Kind, Labels, Number, QUANTILES, seconds};
 use super::families::histogram_seconds;
+use super::space_families;
 use super::{Admin, Phase};
 use crate::cli::logging::dropped_lines;
 use crate::observe::metrics::Snapshot;
@@ -23,6 +24,7 @@ pub(super) fn write(text: &mut Exposition, admin: &Admin, shards: &[ShardSnapsho
     traffic(text, requests, shards);
     storage(text, requests, shards);
     super::io_families::write(text, shards);
+    space_families::write(text, &admin.0.facts.settings.log_dirs, shards);
     memory(text, shards);
     if let Some(running) = admin.0.running.get() {
         let pulses = running.pulses.read();

@@ -141,6 +141,10 @@ pub fn resolve(written: &AsWritten, around: Surroundings<'_>) -> Result<Resolved
         scrub: ScrubOptions {
             interval_ms: layers.integer("penstock.scrub.interval.ms", i64::MAX),
         },
+        disk_reserve_bytes: layers
+            .set_value("penstock.disk.reserve.bytes")
+            .and_then(|v| v.as_integer())
+            .and_then(|n| u64::try_from(n).ok()),
         rack: layers.text("broker.rack"),
         request_bytes_max: whole("socket.request.max.bytes"),
         idle_max: idle_max(layers.integer("connections.max.idle.ms", -1)),

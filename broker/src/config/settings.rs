@@ -41,6 +41,8 @@ pub struct Settings {
     pub scrub_bytes_per_second: u64,
     /// `penstock.scrub.interval.ms`.
     pub scrub: ScrubOptions,
+    /// `penstock.disk.reserve.bytes`; `None` is a share of the file system.
+    pub disk_reserve_bytes: Option<u64>,
     /// `broker.rack`.
     pub rack: Option<String>,
     /// `socket.request.max.bytes`.
@@ -110,6 +112,7 @@ impl Default for Settings {
             io: IoLimits::default(),
             scrub_bytes_per_second: 10 << 20,
             scrub: ScrubOptions::default(),
+            disk_reserve_bytes: None,
             rack: None,
             request_bytes_max: 100 << 20,
             idle_max: Duration::from_secs(600),

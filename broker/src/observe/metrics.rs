@@ -110,9 +110,18 @@ impl Metrics {
     /// A log was opened, or could not be: then its partition is offline.
     pub fn log_opened(&self, log: LogId, is_open: bool) {
         self.logs_to_open.set(self.logs_to_open.get().saturating_sub(1));
-        if !is_open {
-            self.offline.borrow_mut().insert(log);
+        let mut offline = self.offline.borrow_mut();
+        if is_open {
+            offline.remove(&log);
+        } else {
+            offline.insert(log);
         }
+    }
+
+    /// Whether the log could not be opened.
+    #[must_use]
+    pub fn is_offline(&self, log: LogId) -> bool {
+        self.offline.borrow().contains(&log)
     }
 
     /// A partition has left this shard.

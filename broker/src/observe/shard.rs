@@ -9,6 +9,7 @@ use shard::env::Env;
 use shard::ids::ShardId;
 use shard::image::MetadataImage;
 use shard::owner::{LogsIo, OwnerCounters, PartitionStats};
+use storage::space::SpaceStats;
 use storage::stats::StoreStats;
 
 use super::metrics::Snapshot;
@@ -54,6 +55,8 @@ pub struct Vitals {
     pub is_storage_offline: bool,
     /// Places in segments that the scrub found damaged.
     pub damaged_places: usize,
+    /// The free space of its log directory.
+    pub space: SpaceStats,
 }
 
 /// The shard of `broker` now.
@@ -91,5 +94,6 @@ pub fn vitals<E: Env, L: LogsIo>(broker: &Broker<E>, logs: &L) -> Vitals {
         offline_partitions,
         is_storage_offline: stats.is_offline,
         damaged_places: stats.scrub.findings,
+        space: stats.space,
     }
 }

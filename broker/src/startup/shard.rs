@@ -77,6 +77,7 @@ async fn live(env: RuntimeEnv, input: ShardInput) -> Result<(), Failure> {
         staged_bytes_max: memory.write_bytes,
         unwritten_bytes_max: memory.write_bytes,
         interval: settings.interval,
+        reserve_bytes: settings.disk_reserve_bytes,
         open_files_max: open_files,
         read_ahead: ReadAheadLimits {
             bytes_max: memory.read_ahead_bytes,

@@ -15,7 +15,7 @@ use crate::stop::{create_topic, fetch_request, log_end, produce, produce_request
 use crate::support::{Broker, Client, PATIENCE, Starting, free_port, get};
 
 /// An uncompressed batch of one record with a value of so many bytes.
-fn large(bytes: usize) -> Bytes {
+pub(crate) fn large(bytes: usize) -> Bytes {
     let mut builder = BatchBuilder::plain(BatchOptions::default());
     let record = NewRecord {
         timestamp: 1_700_000_000_000,

@@ -7,6 +7,7 @@ mod bombs;
 mod cli;
 mod descriptors;
 mod errors;
+mod full_disk;
 mod group_reports;
 mod groups;
 mod leaks;

@@ -88,6 +88,8 @@ pub trait LogsIo: Logs + Clone + 'static {
     fn io_due(&self) -> Option<Instant>;
     /// Ends when [`Self::io_due`] is to be asked again although its time has not come.
     async fn io_moved(&self);
+    /// Looks at the free space; to be called about once a second.
+    async fn watch_space(&self, now: Instant);
     /// Opens the log of a partition of `topic`, or creates it.
     async fn open(
         &self,

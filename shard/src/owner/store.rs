@@ -228,6 +228,10 @@ impl<D: Disk> LogsIo for StoreLogs<D> {
         self.0.io().moved().await;
     }
 
+    async fn watch_space(&self, now: Instant) {
+        self.0.watch_space(now.0 / NANOS_PER_MS).await;
+    }
+
     fn configure(&self, log: LogRef, settings: &TopicSettings) {
         self.0.set_config(log, log_config(settings));
     }

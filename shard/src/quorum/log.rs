@@ -33,6 +33,11 @@ pub trait QuorumLog {
     /// Why it cannot go on: the node stops then, nothing is tried again.
     type Error: std::error::Error + 'static;
 
+    /// Whether a snapshot that was not saved for this reason changed nothing and may be tried again: the disk is full.
+    fn may_retry(_error: &Self::Error) -> bool {
+        false
+    }
+
     /// What was durable when the node stopped; `None` on a node that was never formatted.
     async fn load(&mut self, cluster_id: &str) -> Result<Option<Recovered>, Self::Error>;
 

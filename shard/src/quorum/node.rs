@@ -390,7 +390,14 @@ impl<E: Env, L: QuorumLog> QuorumNode<E, L> {
             timestamp_ms: self.committed_ms,
         };
         let bytes = snapshot.to_bytes();
-        self.log.save_snapshot(&snapshot, &bytes).await?;
+        match self.log.save_snapshot(&snapshot, &bytes).await {
+            // The entries stay where they are, and the next one asks for a snapshot again.
+            Err(error) if L::may_retry(&error) => {
+                tracing::warn!(%error, "a metadata snapshot has to wait");
+                return Ok(());
+            }
+            saved => saved?,
+        }
         self.driver
             .handle_snapshot_saved(snapshot.image.position, snapshot.voters, bytes);
         Ok(())

@@ -239,6 +239,14 @@ impl<E: Env, D: Disk> StoreLog<E, D> {
 impl<E: Env, D: Disk> QuorumLog for StoreLog<E, D> {
     type Error = StoreLogError;
 
+    fn may_retry(error: &StoreLogError) -> bool {
+        match error {
+            StoreLogError::Disk(error) => error.is_refused_for_space(),
+            StoreLogError::Storage(StorageError::NoSpace(_)) => true,
+            _ => false,
+        }
+    }
+
     async fn load(&mut self, cluster_id: &str) -> Result<Option<Recovered>, StoreLogError> {
         let Some((snapshot, end)) = self.newest_snapshot(cluster_id).await? else {
             let offsets = self.offsets()?;

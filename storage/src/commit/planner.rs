@@ -159,6 +159,18 @@ impl Planner {
         self.staged_bytes
     }
 
+    /// The logs that wait, and whether each has enough for a write straight to its segment; under `pressure` that is so
+    /// whatever it has.
+    pub fn waiting(&self, pressure: bool) -> impl Iterator<Item = (u32, bool)> {
+        let bytes_min = if pressure {
+            0
+        } else {
+            self.limits.costs.direct_bytes_min()
+        };
+        let is_large = move |slot: &u32| self.staged.get(slot).is_some_and(|bytes| *bytes >= bytes_min);
+        self.queue.iter().map(move |slot| (*slot, is_large(slot)))
+    }
+
     /// Takes the next commit's shares: each waiting log once, longest waiting first, within the byte limit; a log that
     /// has more goes to the end of the queue. `pressure`: too much is unwritten, so prefer segments over the journal.
     pub fn plan(&mut self, logs: &impl PendingLogs, pressure: bool) -> Vec<Share> {

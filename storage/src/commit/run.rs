@@ -18,7 +18,7 @@ use crate::journal::writer::Reservation;
 use crate::journal::{FrameHeader, FrameKind, Incarnation};
 use crate::log::cursor::Partial;
 use crate::log::tail::Taken;
-use crate::log::{Log, LogRef};
+use crate::log::{Log, LogRef, LogState};
 use crate::notify::join_all;
 use crate::segment::file::SegmentFile;
 use crate::stats::CommitTotals;
@@ -65,10 +65,21 @@ struct DirectWrite<D: Disk> {
     file: Rc<SegmentFile<D>>,
     chunks: Chunks<D>,
     position: u64,
-    segment_bytes_max: u64,
     flight: u64,
     sync: bool,
 }
+
+/// What a commit is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    /// Appends and control frames.
+    Everything,
+    /// Control frames alone.
+    Controls,
+}
+
+/// Bytes of a frame that names a log, at most.
+const OPEN_BYTES_MAX: usize = 20 + 255;
 
 /// A commit ready to be written.
 struct Planned<D: Disk> {
@@ -93,10 +104,25 @@ impl<D: Disk> Store<D> {
         self.check_online()?;
         self.plan_lock().await;
         // With a journal file in reserve, planning cannot be interrupted: what is taken is encoded at once.
-        let ready = self.make_journal_room().await;
-        let planned = ready.map(|()| self.plan_commit());
+        let planned = match self.make_journal_room().await {
+            Ok(()) => self
+                .extend_segments()
+                .await
+                .map(|()| self.plan_commit(What::Everything)),
+            Err(StorageError::NoSpace(_)) if self.has_room_for_controls() => {
+                Ok(self.plan_commit(What::Controls))
+            }
+            Err(error) => Err(error),
+        };
         self.plan_unlock();
-        match planned? {
+        let planned = match planned {
+            Err(StorageError::NoSpace(_)) => {
+                self.wait_for_room().await;
+                return self.check_online().map(|()| CommitOutcome::default());
+            }
+            planned => planned?,
+        };
+        match planned {
             Some(planned) => self.run_commit(planned).await,
             // Nothing was planned because another commit took it all, or because the store went offline meanwhile: whoever
             // calls this in a loop must be told of that.
@@ -127,9 +153,65 @@ impl<D: Disk> Store<D> {
         self.moved.notify();
     }
 
-    fn plan_commit(&self) -> Option<Planned<D>> {
-        let pressure = self.unwritten_bytes.get() > self.options.unwritten_bytes_max;
-        let shares = self.planner.borrow_mut().plan(&*self.logs.borrow(), pressure);
+    /// Every journal file is full of what no segment has, and the disk has no space for it. The file in use takes frames
+    /// that are not appends still: with those, logs are deleted and cut, and that is how space comes back.
+    fn has_room_for_controls(&self) -> bool {
+        let controls = self.controls.borrow();
+        let frames = controls.len() * (2 * FRAME_HEADER_BYTES + OPEN_BYTES_MAX);
+        !controls.is_empty() && self.journal.has_room(commit_bytes(frames))
+    }
+
+    async fn wait_for_room(&self) {
+        self.moved
+            .until(|| {
+                let may_go_on =
+                    self.journal.has_ready() || self.space.may_extend() || self.has_room_for_controls();
+                (may_go_on || self.is_offline()).then_some(())
+            })
+            .await;
+    }
+
+    fn has_pressure(&self) -> bool {
+        self.unwritten_bytes.get() > self.options.unwritten_bytes_max
+    }
+
+    /// Extends the segments that the next commit may write to directly: while it is under way it must not find the disk full,
+    /// for the commits behind it wait for it. Where there is no space, the bytes go into the journal, which has its own.
+    async fn extend_segments(&self) -> Result<(), StorageError> {
+        if self.space.is_stalled() {
+            return Ok(());
+        }
+        let short: Vec<_> = {
+            let logs = self.logs.borrow();
+            let planner = self.planner.borrow();
+            let waiting = planner.waiting(self.has_pressure());
+            waiting
+                .filter_map(|(slot, is_large)| logs.get(slot)?.state.borrow().direct_short(is_large))
+                .collect()
+        };
+        let grown = join_all(
+            short
+                .iter()
+                .map(|(file, end, limit)| file.allocate_for(*end, *limit)),
+        )
+        .await;
+        for error in grown.into_iter().filter_map(Result::err) {
+            match self.fail(error) {
+                StorageError::NoSpace(_) => {}
+                error => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn plan_commit(&self, what: What) -> Option<Planned<D>> {
+        let shares = match what {
+            What::Everything => {
+                let logs = self.logs.borrow();
+                self.planner.borrow_mut().plan(&*logs, self.has_pressure())
+            }
+            What::Controls => Vec::new(),
+        };
         let controls = self.take_controls();
         if self.is_offline() || (shares.is_empty() && controls.is_empty()) {
             return None;
@@ -187,6 +269,9 @@ impl<D: Disk> Store<D> {
             },
             Route::Written => extent = (from, taken.to),
             Route::Journal => {}
+        }
+        if route != Route::Journal && state.unallocated(taken.segment, extent.1).is_some() {
+            route = Route::Journal;
         }
         let mut lead = 0;
         if route == Route::Journal
@@ -259,7 +344,6 @@ impl<D: Disk> Store<D> {
         let mut state = entry.log.state.borrow_mut();
         let mut chunks = Chunks::new(&self.disk, (to - from) as usize);
         state.gather(entry.taken.segment, from, to, |piece| chunks.put(piece));
-        let segment_bytes_max = align_up(u64::from(state.config.segment_bytes));
         let file = state
             .segment(entry.taken.segment)
             .and_then(|segment| segment.file.clone());
@@ -271,7 +355,6 @@ impl<D: Disk> Store<D> {
             file: file.expect("the planner saw an open segment"),
             chunks,
             position: u64::from(from),
-            segment_bytes_max,
             flight,
             sync: entry.route == Route::Direct,
         }
@@ -347,7 +430,7 @@ impl<D: Disk> Store<D> {
         let results = join_all(work).await;
         drop(flight);
         for error in results.into_iter().filter_map(Result::err) {
-            self.fail(error);
+            self.fail_for_good(error);
         }
         self.moved
             .until(|| (self.commits_ended.get() == ticket || self.is_offline()).then_some(()))
@@ -413,14 +496,25 @@ impl<D: Disk> Store<D> {
 
 impl<D: Disk> DirectWrite<D> {
     async fn run(self, io: &IoGate) -> Result<(), DiskError> {
-        let end = self.position + self.chunks.padded_bytes();
-        self.file.allocate_for(end, self.segment_bytes_max).await?;
         self.file.write(self.chunks, self.position).await?;
         if self.sync {
             io.synced(self.file.sync()).await
         } else {
             Ok(())
         }
+    }
+}
+
+impl<D: Disk> LogState<D> {
+    /// The file of the active segment, the end that it lacks blocks for and what it can hold, if a commit could otherwise write
+    /// everything that waits straight to it.
+    fn direct_short(&self, is_large: bool) -> Option<(Rc<SegmentFile<D>>, u64, u64)> {
+        if !(is_large || self.unsynced_class()) || !self.direct_ready() {
+            return None;
+        }
+        let (base, size) = self.segment(self.cursor.segment).map(|s| (s.base, s.size))?;
+        let file = self.unallocated(base, size)?;
+        Some((file, align_up(u64::from(size)), self.segment_bytes_max()))
     }
 }
 

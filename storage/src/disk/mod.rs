@@ -173,6 +173,18 @@ impl DiskError {
         !LOOKS.contains(&self.operation)
     }
 
+    /// Whether a change was refused because the disk is full: it has not happened, or not wholly, and can be made again when
+    /// there is space. A sync that fails for that reason is another matter: what it covered may be lost. So is a limit on the
+    /// size of files, which no deletion lifts.
+    #[must_use]
+    pub fn is_refused_for_space(&self) -> bool {
+        let is_full = matches!(
+            self.source.kind(),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+        );
+        is_full && !self.operation.starts_with("sync")
+    }
+
     /// Whether the disk is full (or a quota or file-size limit was met).
     #[must_use]
     pub fn is_full(&self) -> bool {

@@ -16,6 +16,9 @@ use crate::disk::{BLOCK_BYTES, Disk, DiskError, DiskFile, OpenMode};
 use crate::layout::{checkpoint_dir, journal_dir};
 use crate::types::Offset;
 
+/// Files that a journal has from the start.
+const FILES_MIN: usize = 2;
+
 /// Sizes of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JournalOptions {
@@ -85,7 +88,7 @@ struct State<D: Disk> {
 }
 
 impl<D: Disk> Journal<D> {
-    /// Prepares the first file of `shard` in the log directory `root`. Files of earlier runs must have been replayed and
+    /// Prepares the first files of `shard` in the log directory `root`. Files of earlier runs must have been replayed and
     /// removed.
     pub(crate) async fn open(
         disk: &D,
@@ -115,7 +118,10 @@ impl<D: Disk> Journal<D> {
                 durable_sequence: 0,
             }),
         };
-        journal.create_file().await?;
+        // Two, so that commits go on when the disk is full later: one in use and one in reserve.
+        for _ in 0..FILES_MIN.min(options.files_max) {
+            journal.create_file().await?;
+        }
         Ok(journal)
     }
 
@@ -182,6 +188,13 @@ impl<D: Disk> Journal<D> {
         !self.state.borrow().ready.is_empty()
     }
 
+    /// Whether a commit of `bytes` fits the file in use.
+    pub(crate) fn has_room(&self, bytes: u64) -> bool {
+        let state = self.state.borrow();
+        let current = state.current.as_ref();
+        current.is_some_and(|(_, position)| position + bytes <= self.options.file_bytes)
+    }
+
     /// Creates a file, allocates it, makes its header durable, notes it in the manifest and offers it.
     pub(crate) async fn create_file(&self) -> Result<(), DiskError> {
         let (number, generation) = {
@@ -192,13 +205,28 @@ impl<D: Disk> Journal<D> {
             (state.number_next, state.generation_next - 1)
         };
         let path = self.dir.join(file_name(number));
-        let file = self.disk.open(&path, OpenMode::CreateOrTruncate).await?;
+        let prepared = self.prepare_file(&path, number, generation).await;
+        if prepared.as_ref().is_err_and(DiskError::is_refused_for_space) {
+            // The number is used again, for the manifest knows no gaps, and what was written is given back. After any other error
+            // the manifest may name the file.
+            let mut state = self.state.borrow_mut();
+            state.files -= 1;
+            state.number_next -= 1;
+            drop(state);
+            self.disk.remove_file(&path).await.ok();
+        }
+        let file = prepared?;
+        self.offer(file, path, generation);
+        Ok(())
+    }
+
+    async fn prepare_file(&self, path: &Path, number: u64, generation: u64) -> Result<D::File, DiskError> {
+        let file = self.disk.open(path, OpenMode::CreateOrTruncate).await?;
         file.allocate(self.options.file_bytes).await?;
         self.write_header(&file, generation).await?;
         self.disk.sync_dir(&self.dir).await?;
         self.write_manifest(number).await?;
-        self.offer(file, path, generation);
-        Ok(())
+        Ok(file)
     }
 
     /// Files 1 to `files` are there to stay; 0: none is needed any more, since the shard's checkpoint covers everything.

@@ -135,8 +135,14 @@ impl<D: Disk> Store<D> {
             |name| name.marked(&self.unique(&entry), DirMark::Delete),
         );
         let doomed = self.dir.join(name);
-        let renamed = self.disk.rename(&entry.dir, &doomed).await;
-        renamed.map_err(|error| self.fail(error))?;
+        match self.disk.rename(&entry.dir, &doomed).await {
+            // The directory of directories cannot take the longer name; what is to be deleted goes all the sooner.
+            Err(error) if error.is_refused_for_space() => {
+                let removed = self.disk.remove_dir_all(&entry.dir).await;
+                removed.map_err(|error| self.fail(error))?;
+            }
+            renamed => renamed.map_err(|error| self.fail(error))?,
+        }
         let synced = self.disk.sync_dir(&self.dir).await;
         synced.map_err(|error| self.fail(error))?;
         self.doomed.borrow_mut().push_back(doomed);
@@ -155,7 +161,12 @@ impl<D: Disk> Store<D> {
         let next: Option<PathBuf> = self.doomed.borrow_mut().pop_front();
         let Some(doomed) = next else { return Ok(false) };
         match self.disk.remove_dir_all(&doomed).await {
-            Err(error) if !error.is_not_found() => Err(self.fail(error)),
+            Err(error) if !error.is_not_found() => {
+                if error.is_refused_for_space() {
+                    self.doomed.borrow_mut().push_front(doomed);
+                }
+                Err(self.fail(error))
+            }
             _ => Ok(true),
         }
     }
@@ -219,6 +230,7 @@ impl<D: Disk> Store<D> {
         self.controls_staged.set(number);
         self.controls.borrow_mut().push_back(frame);
         self.staged.notify();
+        self.moved.notify(); // a commit may wait for space, which this needs none of
         number
     }
 

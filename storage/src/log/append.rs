@@ -61,7 +61,8 @@ impl AppendBatch {
 }
 
 impl<D: Disk> LogState<D> {
-    /// See the module. `slot` is the log's key in the cache. On success with `is_duplicate` false, the batch is the last
+    /// See the module. `slot` is the log's key in the cache. `refuse_new`: the disk is full, so that only a batch that was
+    /// appended before is answered. On success with `is_duplicate` false, the batch is the last
     /// of the tail and its bytes are to be staged with the planner.
     pub(crate) fn append(
         &mut self,
@@ -69,6 +70,7 @@ impl<D: Disk> LogState<D> {
         slot: u32,
         cache: &mut BatchCache,
         now_ms: i64,
+        refuse_new: bool,
     ) -> Result<Appended, AppendError> {
         let mut header =
             BatchHeader::parse(&batch.bytes).ok_or(AppendError::Malformed("not a version 2 batch header"))?;
@@ -84,6 +86,7 @@ impl<D: Disk> LogState<D> {
             .producers
             .check(&facts, batch.origin, batch.transaction_version)
         {
+            Ok(Outcome::Append) if refuse_new => return Err(AppendError::Full),
             Ok(Outcome::Append) => {}
             Ok(Outcome::Duplicate(original)) => {
                 return Ok(Appended {

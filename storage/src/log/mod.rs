@@ -65,6 +65,8 @@ pub(crate) struct Log<D: Disk> {
     pub(crate) dir: PathBuf,
     /// The merged checkpoint has it.
     pub(crate) is_recorded: bool,
+    /// A topic of the broker's own, which may be written to when the disk is nearly full.
+    pub(crate) is_internal: bool,
     pub(crate) state: RefCell<LogState<D>>,
     /// A writer of the segments (write-behind, recycling) is at work: the next one waits.
     pub(crate) flushing: Cell<bool>,

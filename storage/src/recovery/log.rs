@@ -16,7 +16,7 @@ use super::walk::{Replay, load_indexes, load_indexes_before, read_small, walk};
 use crate::checkpoint::{partition_metadata, replace, write_plain};
 use crate::disk::{BLOCK_BYTES, DirEntry, Disk, DiskError, DiskFile, OpenMode, align_down};
 use crate::error::{Damage, StorageError};
-use crate::layout::{FileName, PARTITION_METADATA_FILE, SegmentFile as SegmentFileKind};
+use crate::layout::{FileName, PARTITION_METADATA_FILE, SegmentFile as SegmentFileKind, is_internal_topic};
 use crate::leader_epoch::LeaderEpochs;
 use crate::log::config::{Durability, LogConfig};
 use crate::log::cursor::WriteCursor;
@@ -69,6 +69,7 @@ impl<D: Disk> Store<D> {
             dir,
             state: RefCell::new(state),
             is_recorded,
+            is_internal: is_internal_topic(topic),
             flushing: Cell::new(false),
             dirty: Cell::new(false),
         }));

@@ -20,10 +20,11 @@ pub(crate) struct SegmentFile<D: Disk> {
     file: D::File,
     /// The file's size: everything below it has blocks.
     allocated: Cell<u64>,
-    /// Of that, up to where writes were announced; the rest is charged to the headroom.
+    /// Of that, up to where writes have begun; the rest is charged to the headroom.
     announced: Cell<u64>,
     step: Cell<u64>,
     headroom: Rc<Headroom>,
+    is_growing: Cell<bool>,
     /// It was used since this was last asked.
     was_used: Cell<bool>,
 }
@@ -51,6 +52,7 @@ impl<D: Disk> SegmentFile<D> {
             announced: Cell::new(size.saturating_sub(ahead)),
             step: Cell::new(STEP_BYTES_MIN),
             headroom: Rc::clone(headroom),
+            is_growing: Cell::new(false),
             was_used: Cell::new(true),
         })
     }
@@ -72,30 +74,69 @@ impl<D: Disk> SegmentFile<D> {
         ahead
     }
 
+    /// Up to where the file has blocks.
+    pub(crate) fn allocated(&self) -> u64 {
+        self.allocated.get()
+    }
+
+    /// Somebody is extending the file: what [`Self::allocated`] says may grow soon.
+    pub(crate) fn is_growing(&self) -> bool {
+        self.is_growing.get()
+    }
+
     /// Allocates so that bytes up to `end` can be written without extending the file, and a step more as far as the
-    /// headroom allows, but not beyond `limit` (what the segment can hold) unless `end` itself is.
+    /// headroom allows, but not beyond `limit` (what the segment can hold) unless `end` itself is. One call at a time; a
+    /// second one does nothing.
+    ///
+    /// # Errors
+    /// From the disk; the file is as it was.
     pub(crate) async fn allocate_for(&self, end: u64, limit: u64) -> Result<(), DiskError> {
         self.was_used.set(true);
-        self.announce(end);
-        if end <= self.allocated.get() {
+        let before = self.allocated.get();
+        if end <= before || self.is_growing.replace(true) {
             return Ok(());
         }
         let step = self.step.get();
         let needed = align_up(end);
         let wanted = align_up((end + step).min(limit.max(end))) - needed;
-        let granted = self.headroom.take(wanted);
-        let target = needed + align_down(granted);
-        self.headroom.give_back(granted % align_up(1));
-        // Set first: a second write beside this one must not allocate the same range again.
-        self.allocated.set(target);
-        self.announced.set(needed);
-        self.step.set((step * 2).min(STEP_BYTES_MAX));
-        self.file.allocate(target).await
+        let taken = self.headroom.take(wanted);
+        let mut target = needed + align_down(taken);
+        let mut allocated = self.file.allocate(target).await;
+        if target > needed && allocated.as_ref().is_err_and(DiskError::is_full) {
+            target = needed; // there is less than was seen: what must be written may fit still
+            allocated = self.file.allocate(target).await;
+        }
+        if allocated.is_ok() {
+            self.headroom.settle(taken, target - before);
+            self.allocated.set(target);
+            self.step.set((step * 2).min(STEP_BYTES_MAX));
+        } else {
+            self.headroom.settle(taken, 0);
+            // A file system may keep what it found before it met the end; if it refuses this as well, nothing is lost but that.
+            self.file.truncate(before).await.ok();
+        }
+        self.is_growing.set(false);
+        allocated
+    }
+
+    /// A write up to `end`, which is allocated, is about to begin.
+    pub(crate) fn announce(&self, end: u64) {
+        let end = align_up(end).min(self.allocated.get());
+        if end > self.announced.get() {
+            self.headroom.give_back(end - self.announced.get());
+            self.announced.set(end);
+        }
     }
 
     /// Writes at `position`; the range must have been allocated.
     pub(crate) async fn write(&self, chunks: Chunks<D>, position: u64) -> Result<(), DiskError> {
-        debug_assert!(position + chunks.padded_bytes() <= self.allocated.get());
+        let end = position + chunks.padded_bytes();
+        assert!(
+            end <= self.allocated.get(),
+            "a write to a segment never extends the file"
+        );
+        self.was_used.set(true);
+        self.announce(end);
         chunks.write(&self.file, position).await
     }
 
@@ -114,7 +155,7 @@ impl<D: Disk> SegmentFile<D> {
     pub(crate) async fn shorten(&self, size: u64) -> Result<(), DiskError> {
         if self.allocated.get() > size {
             self.file.truncate(size).await?;
-            self.headroom.give_back(self.ahead());
+            self.headroom.free(self.ahead());
             self.allocated.set(size);
             self.announced.set(size);
             self.step.set(STEP_BYTES_MIN);
@@ -125,14 +166,6 @@ impl<D: Disk> SegmentFile<D> {
     /// Bytes allocated and not announced.
     fn ahead(&self) -> u64 {
         self.allocated.get() - self.announced.get()
-    }
-
-    fn announce(&self, end: u64) {
-        let end = align_up(end).min(self.allocated.get());
-        if end > self.announced.get() {
-            self.headroom.give_back(end - self.announced.get());
-            self.announced.set(end);
-        }
     }
 }
 
