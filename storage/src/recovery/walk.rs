@@ -47,7 +47,10 @@ pub(super) async fn walk<D: Disk>(
             (place.position, Offset(place.offset), indexes)
         }
         None => {
-            let empty = SegmentIndexes::new(segment.base, state.config.segment_index_bytes as usize);
+            let mut empty = SegmentIndexes::new(segment.base, state.config.segment_index_bytes as usize);
+            if replay.from > segment.base {
+                empty.txn = load_txn_before(disk, dir, segment.base, replay.from).await?;
+            }
             (0, segment.base, empty)
         }
     };
@@ -68,6 +71,28 @@ pub(super) async fn walk<D: Disk>(
     segment.largest = indexes.largest_timestamp();
     segment.indexes = Some(Box::new(indexes));
     Ok(end)
+}
+
+/// The transactions of a segment that were aborted before `from`, where the replay of producers begins: it does not find those
+/// again, and without them their records would be visible.
+async fn load_txn_before<D: Disk>(
+    disk: &D,
+    dir: &Path,
+    base: Offset,
+    from: Offset,
+) -> Result<TxnIndex, StorageError> {
+    let bytes = read_small(disk, &segment_path(dir, base, SegmentFileKind::TxnIndex)).await?;
+    let decoded = bytes.map(|bytes| TxnIndex::decode(base, &bytes));
+    let mut index = match decoded {
+        None => TxnIndex::new(base),
+        Some(Ok(index)) => index,
+        Some(Err(error)) => {
+            tracing::warn!(dir = %dir.display(), segment = %base, %error, "the index of aborted transactions is lost");
+            TxnIndex::new(base)
+        }
+    };
+    index.truncate(from);
+    Ok(index)
 }
 
 /// From where producers are replayed, and the time it is.
@@ -135,35 +160,6 @@ fn is_of_same_log(time: &TimeIndex, largest: TimestampOffset) -> bool {
     time.is_empty() || last == largest || (last.timestamp < largest.timestamp && last.offset < largest.offset)
 }
 
-/// Whether the batch that the time index of an active segment names last has the time that it says. It is read only where the
-/// index does not name the largest timestamp, as after a clean stop.
-async fn is_of_segment<D: Disk>(
-    disk: &D,
-    dir: &Path,
-    place: &PlaceRecord,
-    offset: &OffsetIndex,
-    time: &TimeIndex,
-) -> Result<bool, StorageError> {
-    let last = time.last();
-    if time.is_empty() || last == place.largest() {
-        return Ok(true);
-    }
-    let base = Offset(place.segment);
-    let from = offset.lookup(last.offset).position;
-    let behind = offset.iter().find(|entry| entry.offset > last.offset);
-    let to = behind.map_or(place.position, |entry| entry.position);
-    let path = segment_path(dir, base, SegmentFileKind::Log);
-    let file = disk.open(&path, OpenMode::Read).await?;
-    let mut is_as_named = false;
-    scan_segment(&file, from, base, to, |header, _, _| {
-        let is_named = (header.base_offset..=header.last_offset()).contains(&last.offset);
-        is_as_named |= is_named && header.max_timestamp == last.timestamp;
-    })
-    .await?;
-    file.close().await?;
-    Ok(is_as_named)
-}
-
 /// The part of an active segment's indexes that lies before `place`; `None` when the files do not have it.
 pub(super) async fn load_indexes_before<D: Disk>(
     disk: &D,
@@ -208,8 +204,7 @@ pub(super) async fn load_indexes_before<D: Disk>(
     let before = |offset: Option<Offset>| offset.is_none_or(|offset| offset.0 < place.offset);
     let is_sane = before(offset.last().map(|last| last.offset))
         && offset.last().is_none_or(|last| last.position < place.position)
-        && is_of_same_log(&time, place.largest())
-        && is_of_segment(disk, dir, place, &offset, &time).await?;
+        && is_of_same_log(&time, place.largest());
     Ok(is_sane.then(|| SegmentIndexes::from_parts(offset, time, txn, place.largest())))
 }
 
