@@ -14,6 +14,7 @@ pub mod layout;
 pub mod leader_epoch;
 pub mod log;
 pub mod notify;
+pub mod offline;
 pub mod producer_state;
 mod read_ahead;
 pub mod recovery;

@@ -1,4 +1,4 @@
-//! What every disk must do, run alike against the simulated one and the real one (on a temporary directory and, where
+//! What every disk must do, run alike against the simulated one, the plain one and the real one (on a temporary directory and, where
 //! there is one, on a memory file system): a difference between them would make the simulation prove something else.
 #![allow(clippy::unwrap_used)] // a test's unwrap is its assertion
 
@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use futures_lite::future::zip;
+use storage::disk::plain::{self, PlainDisk};
 use storage::disk::sim::{SimDisk, SimDiskConfig};
 use storage::disk::{BLOCK_BYTES, DirEntry, Disk, DiskBuf, DiskError, DiskFile, IO_BYTES_MAX, OpenMode};
 use storage::sim_executor::SimExecutor;
@@ -555,6 +556,16 @@ mod direct {
     }
 }
 
+fn on_plain<F: Future<Output = ()>>(case: impl Fn(Bench<PlainDisk>) -> F) {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("test");
+    plain::wait(async {
+        let disk = PlainDisk::new();
+        disk.create_dir(&root).await.unwrap();
+        case(Bench { disk, root }).await;
+    });
+}
+
 macro_rules! contract {
     ($($case:ident)*) => {
         mod sim_disk {
@@ -565,6 +576,32 @@ macro_rules! contract {
             $(#[test] fn $case() { super::direct::on_direct(super::$case); })*
         }
     };
+}
+
+/// The plain disk does not know the space that is left.
+macro_rules! plain_contract {
+    ($($case:ident)*) => {
+        mod plain_disk {
+            $(#[test] fn $case() { super::on_plain(super::$case); })*
+        }
+    };
+}
+
+plain_contract! {
+    open_modes
+    reads_at_any_position
+    misaligned_writes_are_refused
+    a_write_beyond_the_end_leaves_zeroes_before_it
+    allocation_extends_with_zeroes_and_never_shrinks
+    truncation_cuts_and_extends
+    lists_are_in_name_order_with_sizes
+    directories_come_with_their_parents_and_go_with_their_content
+    renames_replace_files_and_move_directories
+    only_absolute_plain_paths_are_taken
+    large_buffers_are_written_whole
+    concurrent_operations_do_not_disturb_each_other
+    buffers_are_zeroed_whole_blocks
+    a_file_behaves_as_a_vector_of_bytes
 }
 
 contract! {

@@ -1,10 +1,11 @@
 //! The seam between the log engine and a disk: aligned reads and writes, syncs, names. Everything above it runs
 //! unchanged on io_uring direct I/O (`direct`, with the feature of that name) and on the simulated disk ([`sim`]), which loses,
-//! tears and reorders what was not synced. One instance per shard; nothing here is `Send`.
+//! tears and reorders what was not synced; offline tools run it on plain blocking files ([`plain`]). One instance per shard; nothing here is `Send`.
 #![allow(async_fn_in_trait)] // every future of a shard stays on its thread, so no Send bound is ever wanted
 
 #[cfg(feature = "direct")]
 pub mod direct;
+pub mod plain;
 pub mod sim;
 
 use std::fmt;

@@ -40,19 +40,19 @@ pub struct JournalRecovery {
 }
 
 /// One journal file of an earlier run.
-pub(super) struct OldFile {
-    pub(super) path: PathBuf,
+pub(crate) struct OldFile {
+    pub(crate) path: PathBuf,
     /// Bytes.
     pub(super) size: u64,
-    pub(super) content: FileContent,
+    pub(crate) content: FileContent,
     is_replayed: bool,
 }
 
 /// The journal files of one shard of an earlier run.
-pub(super) struct ShardJournal {
+pub(crate) struct ShardJournal {
     dir: PathBuf,
-    pub(super) shard: Option<u16>,
-    pub(super) files: Vec<OldFile>,
+    pub(crate) shard: Option<u16>,
+    pub(crate) files: Vec<OldFile>,
 }
 
 impl OldFile {
@@ -134,6 +134,22 @@ pub async fn recover_journals<D: Disk>(
         disk.sync_dir(&checkpoint_dir(dir)).await?;
     }
     Ok(out)
+}
+
+/// The journals that a start would replay, and what is missing of them if anything is. Nothing is changed.
+///
+/// # Errors
+/// From the disk, or for a damaged list of files.
+pub(crate) async fn look<D: Disk>(
+    disk: &D,
+    dir: &Path,
+    checkpoints: &Checkpoints,
+) -> Result<(Vec<ShardJournal>, Option<StorageError>), StorageError> {
+    let run = checkpoints.run;
+    let manifests = Manifests::load(disk, dir, run).await?;
+    let journals = read_journals(disk, dir, run).await?;
+    let checked = manifests.check(dir, run, &journals, &checkpoints.covered_sequences);
+    Ok((journals, checked.err()))
 }
 
 /// Writes the merged checkpoint of logs that still have a directory, or should: those were not deleted.
@@ -414,7 +430,7 @@ impl<F: DiskFile> Window<F> {
     }
 }
 
-fn broken_chain(files: &[OldFile], broken: &Break) -> StorageError {
+pub(crate) fn broken_chain(files: &[OldFile], broken: &Break) -> StorageError {
     let expected = format!(
         "commit {} (commits up to {} were durable)",
         broken.expected_sequence, broken.durable_sequence

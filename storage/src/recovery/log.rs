@@ -534,7 +534,6 @@ impl<D: Disk> Store<D> {
         Ok(indexes.map(|indexes| {
             segment.largest = indexes.largest_timestamp();
             segment.indexes = Some(Box::new(indexes));
-            segment.is_believed = true;
             segment
         }))
     }
