@@ -11,6 +11,7 @@ mod logging;
 pub mod node;
 mod snapshot;
 mod store_log;
+pub mod takeover;
 mod view;
 mod vote_file;
 pub mod voters;
