@@ -2,7 +2,7 @@
 //! on each shard its storage, metadata, requests; connections last. Stop is the reverse: no new connections, what has
 //! begun is finished, logs are closed.
 
-mod lock;
+pub(crate) mod lock;
 mod shard;
 mod sockets;
 
