@@ -4,6 +4,7 @@
 mod check;
 mod config;
 mod group;
+mod log;
 pub mod logging;
 mod remote;
 mod table;
@@ -33,6 +34,7 @@ Examples:
   penstock check                               what this host allows, and what to change
   penstock topic list                          topics of a running broker; `topic --help` has more
   penstock group describe readers              a group's offsets, lag and members; `group --help`
+  penstock log verify /var/lib/penstock        checks the files of a stopped broker; `log --help`
 
 Settings have Kafka's names and units; our own begin with `penstock.`. Where a key is set in several places, the strongest wins:
   built-in default < file < PENSTOCK_… environment < --override < dynamic configs (kafka-configs)
@@ -94,6 +96,8 @@ enum Command {
     Topic(topic::TopicArgs),
     /// Consumer groups of a running broker: list, describe with lag, reset and delete offsets
     Group(group::GroupArgs),
+    /// Files of a stopped broker, ours or Apache Kafka's: verify, dump, repair, import
+    Log(log::LogArgs),
 }
 
 /// Options of the commands that are about the broker of this host.
@@ -130,6 +134,8 @@ pub enum Action {
     },
     /// Ask a running broker something, or have it do something.
     Remote,
+    /// Work on the files of a stopped broker.
+    Offline,
 }
 
 impl CommandLine {
@@ -154,6 +160,7 @@ impl CommandLine {
             Some(Command::Config { json, .. }) => Action::Config { json },
             Some(Command::Check { json, .. }) => Action::Check { json },
             Some(Command::Topic(_) | Command::Group(_)) => Action::Remote,
+            Some(Command::Log(_)) => Action::Offline,
         }
     }
 
@@ -161,7 +168,7 @@ impl CommandLine {
     fn options(&self) -> Options {
         let before = self.options.clone();
         let after = match &self.command {
-            None | Some(Command::Topic(_) | Command::Group(_)) => Options::default(),
+            None | Some(Command::Topic(_) | Command::Group(_) | Command::Log(_)) => Options::default(),
             Some(
                 Command::Start { options } | Command::Config { options, .. } | Command::Check { options, .. },
             ) => options.clone(),
@@ -181,7 +188,7 @@ impl CommandLine {
         }
         Err(Failure::new(
             Status::Usage,
-            "--config and --override in front of topic and group are settings of a broker; leave them out, and say --bootstrap HOST:PORT",
+            "--config and --override in front of topic, group and log are settings of a broker; leave them out, and say --bootstrap HOST:PORT, or the directory",
         ))
     }
 
@@ -243,25 +250,26 @@ fn environment(
     Ok(texts)
 }
 
-/// Does what ends by itself: `config`, `check`, `topic`, `group`.
+/// Does what ends by itself: `config`, `check`, `topic`, `group`, `log`.
 ///
 /// # Errors
 /// As [`CommandLine::configuration`]; `check` fails when the host cannot run a broker; `topic` and `group` when it cannot be
 /// done.
 pub fn carry_out(command_line: &CommandLine, action: Action) -> Result<(), Failure> {
-    if action == Action::Remote {
+    if matches!(action, Action::Remote | Action::Offline) {
         command_line.refuse_broker_options()?;
     }
     match &command_line.command {
         Some(Command::Topic(args)) => return topic::run(args),
         Some(Command::Group(args)) => return group::run(args),
+        Some(Command::Log(args)) => return log::run(args),
         _ => {}
     }
     let (written, resolved) = command_line.configuration()?;
     match action {
         Action::Config { json } => config::print(&written, &resolved, json),
         Action::Check { json } => check::print(&resolved.settings, json),
-        Action::Start | Action::Remote => Ok(()),
+        Action::Start | Action::Remote | Action::Offline => Ok(()),
     }
 }
 

@@ -11,7 +11,6 @@ use shard::image::MetadataImage;
 use shard::owner::{LogsIo, OwnerCounters, PartitionStats};
 use storage::space::SpaceStats;
 use storage::stats::StoreStats;
-use storage::sync_schedule::LossWindows;
 
 use super::metrics::Snapshot;
 use crate::node::{Broker, NodeMessage};
@@ -41,8 +40,6 @@ pub struct ShardSnapshot {
     pub memory: Vec<AccountImage>,
     /// Its storage.
     pub storage: StoreStats,
-    /// What a power loss would take of what it has acknowledged.
-    pub loss: LossWindows,
     /// Its group coordinators.
     pub groups: CoordinatorStats,
 }
@@ -84,7 +81,6 @@ pub fn snapshot<E: Env, L: LogsIo>(
         sessions: (sessions.len(), sessions.partitions_cached(), sessions.evictions()),
         memory: broker.budget.read().to_vec(),
         storage: logs.stats(),
-        loss: logs.loss_windows(broker.env.now()),
         groups: groups.stats(),
     }
 }
