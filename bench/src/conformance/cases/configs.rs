@@ -37,6 +37,14 @@ static BROKER_SETTINGS: Setup = Setup {
     restarts: true,
 };
 
+/// Where acknowledgements of ours do not wait for a sync, so that the flush settings have something to do. Kafka does not know
+/// the key and never waits.
+static WRITTEN: Setup = Setup {
+    name: "written",
+    overrides: &["penstock.durability=written"],
+    restarts: false,
+};
+
 pub(super) const CASES: &[Case] = &[
     Case::new("AD-8 the configuration of a topic", describe_topic).differs(
         "retention.ms and segment.ms name log.retention.hours and log.roll.hours as the broker keys behind them, which Kafka \
@@ -54,6 +62,7 @@ pub(super) const CASES: &[Case] = &[
     Case::new("AD-22 timestamp settings take effect at once", effect_timestamps),
     Case::new("AD-23 cleanup.policy takes effect at once (BR-096)", effect_policy),
     Case::new("AD-24 segment and retention settings are accepted at once (BR-128)", effect_segments),
+    Case::new("AD-25 flush settings take effect at once", effect_flush).on(&WRITTEN),
 ];
 
 fn describe(resources: &[(i8, &str)], keys: Option<&[&str]>) -> DescribeConfigsRequest {
@@ -464,6 +473,34 @@ fn effect_policy(d: &mut Dialogue<'_>) -> Result<()> {
         let bytes = d.batch(&["no key"]);
         d.produce(policy, &topic, 0, bytes)?;
     }
+    d.fetch("all", &topic, 0, 0)?;
+    Ok(())
+}
+
+fn effect_flush(d: &mut Dialogue<'_>) -> Result<()> {
+    let topic = d.topic("a", 1, &[("flush.messages", "2"), ("flush.ms", "100")])?;
+    for (key, value) in [
+        ("flush.messages", "1"),
+        ("flush.messages", "0"),
+        ("flush.messages", "-1"),
+        ("flush.messages", "3"),
+        ("flush.messages", "9223372036854775807"),
+        ("flush.ms", "0"),
+        ("flush.ms", "-1"),
+        ("flush.ms", "20"),
+        ("flush.ms", "soon"),
+        ("flush.ms", "9223372036854775807"),
+    ] {
+        set(d, &topic, &[(key, value)])?;
+        keys(d, &topic, &[key])?;
+        for number in 0..4 {
+            let bytes = d.batch(&["x", "y"]);
+            d.produce(&format!("{value}, batch {number}"), &topic, 0, bytes)?;
+        }
+    }
+    let deleted = [("flush.messages", DELETE, None), ("flush.ms", DELETE, None)];
+    d.ask("deleted", 1, &alter(TOPIC, &topic.name, &deleted))?;
+    keys(d, &topic, &["flush.messages", "flush.ms"])?;
     d.fetch("all", &topic, 0, 0)?;
     Ok(())
 }
