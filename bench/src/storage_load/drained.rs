@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::drain::{Drain, Drained};
 use super::host::{Figures, Host};
 use super::producers::Load;
-use super::report::{COLUMNS, upper_bound};
+use super::report::{COLUMNS, mean_sentence};
 use super::{Plan, beside, device, measure, topic};
 use crate::error::Result;
 use crate::group_load::on_this_thread;
@@ -165,14 +165,12 @@ fn beside_producers(host: &Host, plan: &Plan, drain_rate: f64) -> Result<String>
         .iter()
         .filter_map(|runs| Some(runs.first()?.latency_ms[1] / runs.get(1)?.latency_ms[1]))
         .collect();
-    let (mean, bound) = upper_bound(&ratios);
     Ok(format!(
-        "Producers at {:.0} MB/s, a fifth of the {:.0} MB/s they reach, with a drain of {:.0} MB/s beside them and without:\n\n{}\n\
-         p99 with a drain to that without: {mean:.2} on average of {} pairs, below {bound:.2} with 95 % certainty.\n",
+        "Producers at {:.0} MB/s, a fifth of the {:.0} MB/s they reach, with a drain of {:.0} MB/s beside them and without:\n\n{}\n{}",
         most.megabytes_per_second * PRODUCE_SHARE,
         most.megabytes_per_second,
         capped / 1e6,
         markdown(&COLUMNS, &["with a drain", "without"], &rounds),
-        ratios.len()
+        mean_sentence("p99 with a drain to that without", &ratios)
     ))
 }

@@ -43,11 +43,18 @@ pub(super) fn ratio_sentence(what: &str, rounds: &[Vec<Figures>], of: fn(&Figure
         .iter()
         .filter_map(|runs| Some(of(runs.first()?) / of(runs.get(1)?)))
         .collect();
-    let (mean, bound) = upper_bound(&ratios);
-    format!(
-        "{what}: {mean:.2} on average of {} pairs, below {bound:.2} with 95 % certainty.\n",
-        ratios.len()
-    )
+    mean_sentence(what, &ratios)
+}
+
+/// A sentence with the mean of ratios and its bound.
+pub(super) fn mean_sentence(what: &str, ratios: &[f64]) -> String {
+    let (mean, bound) = upper_bound(ratios);
+    if bound.is_finite() {
+        let count = ratios.len();
+        format!("{what}: {mean:.2} on average of {count} pairs, below {bound:.2} with 95 % certainty.\n")
+    } else {
+        format!("{what}: {mean:.2} of one pair.\n")
+    }
 }
 
 #[cfg(test)]
