@@ -11,7 +11,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use common::{PLAIN, append, batch, commit_loop, content, dir, housekeeping_loop, log_id};
 use storage::disk::Disk;
-use storage::disk::sim::{DiskOp, SimDisk, SimDiskConfig, TracePhase};
+use storage::disk::sim::{DiskOp, SimDisk, SimDiskConfig, TraceEntry, TracePhase};
+use storage::io_class::{IoClass, IoLimits};
 use storage::log::LogRef;
 use storage::log::batch::BatchHeader;
 use storage::log::config::LogConfig;
@@ -24,13 +25,14 @@ use storage::types::Offset;
 const NOW_MS: i64 = 1_700_000_000_000;
 const BOUND: usize = 5 << 20;
 
-async fn start(handle: &SimHandle, disk: &SimDisk) -> Rc<Store<SimDisk>> {
+async fn start(handle: &SimHandle, disk: &SimDisk, io: IoLimits) -> Rc<Store<SimDisk>> {
     disk.create_dir(dir()).await.expect("create");
     disk.sync_dir(Path::new("/")).await.expect("sync");
     recover_journals(disk, dir(), |_, _| {}).await.expect("journals");
     let options = StoreOptions {
         cache_bytes: 64 << 10,
         open_files_max: 2,
+        io,
         read_ahead: ReadAheadLimits {
             bytes_max: BOUND,
             reader_bytes_max: 2 << 20,
@@ -131,7 +133,7 @@ fn readers_get_what_was_written_through_read_ahead() {
         let handle = executor.handle();
         let disk = SimDisk::new(&handle, SimDiskConfig::seeded(seed));
         executor.block_on(async {
-            let store = start(&handle, &disk).await;
+            let store = start(&handle, &disk, IoLimits::default()).await;
             let mut rng = SimRng::new(seed, "sizes");
             let (log, sent) = fill(&handle, &store, &mut rng).await;
             let sent = Rc::new(sent);
@@ -174,4 +176,72 @@ fn readers_get_what_was_written_through_read_ahead() {
             assert_eq!(store.stats().read_ahead_bytes, 0);
         });
     }
+}
+
+/// The most bytes of cold reads that were under way at the same time, by the trace; those of the active segment are tail reads.
+fn under_way_max(trace: &[TraceEntry], active: &Path) -> usize {
+    let (mut now, mut most) = (0usize, 0);
+    for entry in trace.iter().filter(|e| e.op == DiskOp::Read && e.path != active) {
+        match entry.phase {
+            TracePhase::Issued => now += entry.len,
+            TracePhase::Done | TracePhase::Failed => now = now.saturating_sub(entry.len),
+        }
+        most = most.max(now);
+    }
+    most
+}
+
+#[test]
+fn no_more_is_read_at_a_time_than_the_class_of_cold_reads_may_have_under_way() {
+    let run = |bytes_max: u64| {
+        let executor = SimExecutor::new(9);
+        let handle = executor.handle();
+        let disk = SimDisk::new(&handle, SimDiskConfig::seeded(9));
+        executor.block_on(async {
+            let io = IoLimits {
+                busy_bytes_max: bytes_max,
+                idle_bytes_max: bytes_max,
+                ..IoLimits::default()
+            };
+            let store = start(&handle, &disk, io).await;
+            let (log, sent) = fill(&handle, &store, &mut SimRng::new(9, "sizes")).await;
+            let sent = Rc::new(sent);
+            let last = disk
+                .paths()
+                .into_iter()
+                .rfind(|path| path.extension().is_some_and(|e| e == "log"));
+            disk.record_trace();
+            let readers: Vec<_> = ["a", "b", "c", "d", "e", "f"]
+                .into_iter()
+                .map(|name| {
+                    let rng = SimRng::new(9, name);
+                    let (store, sent) = (Rc::clone(&store), Rc::clone(&sent));
+                    handle.spawn(read_around(
+                        handle.clone(),
+                        store,
+                        log,
+                        sent,
+                        rng,
+                        Rc::default(),
+                        Rc::default(),
+                    ))
+                })
+                .collect();
+            for reader in readers {
+                reader.await;
+            }
+            let totals = store.io().totals()[IoClass::ColdRead as usize];
+            assert!(totals.operations > 50 && totals.waiting == 0, "{totals:?}");
+            let most = under_way_max(&disk.take_trace(), &last.expect("a segment"));
+            (most, totals.waits)
+        })
+    };
+    let (most, _) = run(64 << 20);
+    assert!(most > 2 << 20, "{most} bytes at a time without a bound");
+    let (most, waits) = run(1 << 20);
+    assert!(
+        most <= 1_600_000,
+        "{most} bytes at a time: the bound, or one larger read"
+    );
+    assert!(waits > 10, "{waits} reads had to wait");
 }
