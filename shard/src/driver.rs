@@ -162,7 +162,9 @@ impl<E: Env, L: LogsIo, N: Send + 'static> OwnerDriver<E, L, N> {
             let began = self.0.env.now();
             match self.0.logs.commit().await {
                 Ok(moved) => {
-                    on_commit(self.0.env.now().since(began));
+                    let now = self.0.env.now();
+                    self.0.logs.note_time(now);
+                    on_commit(now.since(began));
                     if moved.is_empty() {
                         // It may not have waited for the disk, and then this loop would never let anybody else run.
                         self.0.env.yield_to_reactor().await;

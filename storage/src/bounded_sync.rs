@@ -7,11 +7,13 @@ use std::rc::Rc;
 use crate::disk::Disk;
 use crate::error::StorageError;
 use crate::log::cursor::Partial;
+use crate::log::tail::Taken;
 use crate::log::{Log, LogState};
 use crate::notify::join_all;
 use crate::segment::file::SegmentFile;
 use crate::store::Store;
-use crate::sync_schedule::SyncBounds;
+use crate::sync_schedule::{LossWindows, SyncBounds};
+use crate::types::Offset;
 use crate::write_behind::FlushTo;
 
 /// Up to so many files are synced one by one, more by one sync of the file system.
@@ -47,17 +49,37 @@ impl<D: Disk> Store<D> {
         for slot in slots {
             match self.logs.borrow().get(*slot) {
                 Some(log) => logs.push(log),
-                None => self.unsynced.borrow_mut().covered(*slot),
+                None => self.unsynced.borrow_mut().forget(*slot),
             }
         }
         for log in &logs {
             log.state.borrow_mut().wants_rest = true;
         }
         let mut files = Vec::with_capacity(logs.len());
+        let mut covered = Vec::with_capacity(logs.len());
         for log in &logs {
-            files.extend(self.rest(log).await?);
+            let (file, end) = self.rest(log).await?;
+            files.extend(file);
+            covered.push((log.log_ref.slot, end));
         }
-        self.sync_files(files).await
+        self.sync_files(files).await?;
+        let mut unsynced = self.unsynced.borrow_mut();
+        for (slot, end) in covered {
+            unsynced.covered(slot, end);
+        }
+        Ok(())
+    }
+
+    /// What commits have acknowledged without a sync counts from `now_ms`, of the clock of [`Self::sync_due`], for bounds and
+    /// ages. To be told after each commit; else it counts from the next look of [`Self::sync_due`].
+    pub fn note_time(&self, now_ms: u64) {
+        self.unsynced.borrow_mut().note_time(now_ms);
+    }
+
+    /// What a power loss at `now_ms`, of the same clock, would take of what was acknowledged.
+    #[must_use]
+    pub fn loss_windows(&self, now_ms: u64) -> LossWindows {
+        self.unsynced.borrow().loss_windows(now_ms)
     }
 
     /// Ends when [`Self::sync_due`] is to be asked again although its time has not come.
@@ -65,24 +87,25 @@ impl<D: Disk> Store<D> {
         self.syncs_moved.next().await;
     }
 
-    /// Brings the log to rest and marks its last block. Returns the file its writes went to.
-    async fn rest(&self, log: &Rc<Log<D>>) -> Result<Option<Rc<SegmentFile<D>>>, StorageError> {
+    /// Brings the log to rest and marks its last block. Returns the file its writes went to, and up to where they went.
+    async fn rest(&self, log: &Rc<Log<D>>) -> Result<(Option<Rc<SegmentFile<D>>>, Offset), StorageError> {
         self.come_to_rest(log).await?;
         // Without an await from here on: what is written next is a matter of the next sync.
-        self.unsynced.borrow_mut().covered(log.log_ref.slot);
-        let (base, exists) = {
+        self.unsynced.borrow_mut().begin_sync(log.log_ref.slot);
+        let (base, exists, end) = {
             let mut state = log.state.borrow_mut();
             state.wants_rest = false;
             state.protect_last_block();
             let base = state.cursor.segment;
-            (base, state.segment(base).is_some_and(|segment| segment.exists))
+            let exists = state.segment(base).is_some_and(|segment| segment.exists);
+            (base, exists, state.durable_end)
         };
         if !exists {
-            return Ok(None);
+            return Ok((None, end));
         }
         match self.segment_file(log, base).await {
-            Ok(file) => Ok(Some(file)),
-            Err(error) if error.is_not_found() => Ok(None), // the log was deleted meanwhile
+            Ok(file) => Ok((Some(file), end)),
+            Err(error) if error.is_not_found() => Ok((None, end)), // the log was deleted meanwhile
             Err(error) => Err(self.fail(error)),
         }
     }
@@ -127,11 +150,12 @@ impl<D: Disk> Store<D> {
         SyncBounds::of(&state.config, self.options.interval)
     }
 
-    /// The log has written records that no sync covers, and they count from now on.
-    pub(crate) fn wrote_unsynced(&self, log: &Log<D>, records: u64, bytes: u64) {
+    /// The log has written `taken` without a sync, and that counts from now on.
+    pub(crate) fn wrote_unsynced(&self, log: &Log<D>, taken: &Taken) {
         let bounds = self.sync_bounds(&log.state.borrow());
-        let slot = log.log_ref.slot;
-        if self.unsynced.borrow_mut().wrote(slot, bounds, records, bytes) {
+        let (slot, records, bytes) = (log.log_ref.slot, taken.records(), taken.bytes());
+        let mut unsynced = self.unsynced.borrow_mut();
+        if unsynced.wrote(slot, bounds, taken.end, records, bytes) {
             self.syncs_moved.notify();
         }
     }

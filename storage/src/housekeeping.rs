@@ -145,7 +145,7 @@ impl<D: Disk> Store<D> {
         let mut state = log.state.borrow_mut();
         state.is_unsynced = false;
         state.protect_last_block();
-        self.unsynced.borrow_mut().covered(log.log_ref.slot);
+        self.unsynced.borrow_mut().forget(log.log_ref.slot);
         Ok(())
     }
 

@@ -33,7 +33,7 @@ pub struct StoreStats {
     pub read_ahead_bytes: usize,
     /// Segment files that are open.
     pub open_segment_files: usize,
-    /// Bytes acknowledged and not synced, of logs without syncs.
+    /// Bytes acknowledged that a power loss would take, of logs without syncs.
     pub unsynced_bytes: u64,
     /// Files synced because such a log had reached its bound of time or bytes.
     pub forced_syncs: u64,

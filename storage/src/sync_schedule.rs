@@ -1,15 +1,20 @@
-//! When logs that are acknowledged without a sync get one: after so many records, bytes or milliseconds (DESIGN §6,
-//! `flush.messages`, `flush.ms`). A state machine of one store: events are [`SyncSchedule::wrote`],
-//! [`SyncSchedule::rebound`] and [`SyncSchedule::covered`]; [`SyncSchedule::next_due`] and
-//! [`SyncSchedule::next_deadline_ms`] are its outputs. Time is a parameter, milliseconds of any clock that only goes forward.
+//! What logs that are acknowledged without a sync would lose to a power loss, and when they get their sync: after so many
+//! records, bytes or milliseconds (DESIGN §6, `flush.messages`, `flush.ms`). A state machine of one store: events are
+//! [`SyncSchedule::wrote`], [`SyncSchedule::journaled`], [`SyncSchedule::note_time`], [`SyncSchedule::rebound`],
+//! [`SyncSchedule::begin_sync`], [`SyncSchedule::covered`] and [`SyncSchedule::forget`]; [`SyncSchedule::next_due`],
+//! [`SyncSchedule::next_deadline_ms`] and [`SyncSchedule::loss_windows`] are its outputs. Time is a parameter, milliseconds of
+//! any clock that only goes forward.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::log::config::{Durability, LogConfig};
+use crate::types::Offset;
 
 /// What may be unsynced of one log; `u64::MAX` is no bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SyncBounds {
+    /// The log's class.
+    pub class: Durability,
     /// Milliseconds from the first unsynced write to its sync.
     pub ms: u64,
     /// Bytes.
@@ -39,6 +44,7 @@ impl Default for IntervalBounds {
 impl SyncBounds {
     /// Nothing forces a sync.
     pub const NONE: Self = Self {
+        class: Durability::Fsync,
         ms: u64::MAX,
         bytes: u64::MAX,
         records: u64::MAX,
@@ -48,6 +54,7 @@ impl SyncBounds {
     #[must_use]
     pub fn of(config: &LogConfig, interval: IntervalBounds) -> Self {
         let flush = Self {
+            class: config.durability,
             ms: config.flush_ms,
             bytes: u64::MAX,
             records: config.flush_messages,
@@ -64,13 +71,47 @@ impl SyncBounds {
     }
 }
 
-/// The unsynced logs of one store. Memory: about 100 bytes for each log that has unsynced records.
+/// What a power loss would take of the logs of one class, and what their bounds let it take. A sync begins when a bound is
+/// reached; what is acknowledged while it runs comes on top.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LossWindow {
+    /// Logs with acknowledged records that no sync covers.
+    pub logs: u64,
+    /// Those records.
+    pub records: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How long ago the oldest of them was acknowledged, milliseconds.
+    pub age_ms: u64,
+    /// By how much the log that is most behind its bound of time is behind it, milliseconds.
+    pub overdue_ms: u64,
+    /// The longest bound of time of these logs, milliseconds; `u64::MAX` where one has none, 0 without logs.
+    pub ms_max: u64,
+    /// The sum of their bounds, likewise.
+    pub bytes_max: u64,
+    /// The sum of their bounds, likewise.
+    pub records_max: u64,
+}
+
+/// A window for each class. That of `fsync` is open only between the change of a log to it and the sync of what the log had
+/// written before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LossWindows {
+    /// Of class `fsync`.
+    pub fsync: LossWindow,
+    /// Of class `interval`.
+    pub interval: LossWindow,
+    /// Of class `written`.
+    pub written: LossWindow,
+}
+
+/// The unsynced logs of one store. Memory: about 200 bytes for each log that has unsynced records.
 #[derive(Debug, Default)]
 pub struct SyncSchedule {
     logs: BTreeMap<u32, Unsynced>,
     /// Deadline and log.
     deadlines: BTreeSet<(u64, u32)>,
-    /// Logs that have no time yet.
+    /// Logs with a stretch that has no time yet.
     fresh: Vec<u32>,
     bytes: u64,
 }
@@ -78,38 +119,101 @@ pub struct SyncSchedule {
 #[derive(Debug)]
 struct Unsynced {
     bounds: SyncBounds,
-    records: u64,
-    bytes: u64,
-    /// When it was first seen; a write itself has no clock.
-    since_ms: Option<u64>,
+    /// The oldest first, which is a written one; at most three for each sync that is under way and for the next.
+    stretches: VecDeque<Stretch>,
     deadline_ms: Option<u64>,
 }
 
+/// Acknowledged records, back to back, that are lost together.
+#[derive(Debug)]
+struct Stretch {
+    /// In the journal: lost only because what is before them may be.
+    is_journaled: bool,
+    /// A sync that covers it is under way; what is written from now on is not of it.
+    is_closed: bool,
+    /// One past the last offset.
+    end: Offset,
+    records: u64,
+    bytes: u64,
+    /// When the first of it was acknowledged; a write itself has no clock.
+    since_ms: Option<u64>,
+}
+
+impl Stretch {
+    const fn new(is_journaled: bool, end: Offset, records: u64, bytes: u64) -> Self {
+        Self {
+            is_journaled,
+            is_closed: false,
+            end,
+            records,
+            bytes,
+            since_ms: None,
+        }
+    }
+
+    fn add(&mut self, end: Offset, records: u64, bytes: u64) {
+        debug_assert!(self.end < end, "records come in order");
+        self.end = end;
+        self.records = self.records.saturating_add(records);
+        self.bytes += bytes;
+    }
+}
+
 impl Unsynced {
+    /// When what no sync is under way for has to be synced.
     fn deadline(&self) -> Option<u64> {
-        let since_ms = self.since_ms?;
-        if self.bytes >= self.bounds.bytes || self.records >= self.bounds.records {
+        let open = self.stretches.iter().find(|s| !s.is_journaled && !s.is_closed)?;
+        let since_ms = open.since_ms?;
+        if open.bytes >= self.bounds.bytes || open.records >= self.bounds.records {
             return Some(since_ms);
         }
         Some(since_ms.saturating_add(self.bounds.ms)).filter(|at| *at != u64::MAX)
     }
+
+    /// Adds records that were written; returns whether they begin a stretch. What is in the journal behind records for which no
+    /// sync is under way becomes part of their stretch: the next sync covers both.
+    fn write(&mut self, end: Offset, records: u64, bytes: u64) -> bool {
+        let is_open = |s: &Stretch| !s.is_journaled && !s.is_closed;
+        let Some(at) = self.stretches.iter().rposition(is_open) else {
+            self.stretches.push_back(Stretch::new(false, end, records, bytes));
+            return true;
+        };
+        let journaled: Vec<Stretch> = self.stretches.drain(at + 1..).collect();
+        if let Some(open) = self.stretches.back_mut() {
+            for stretch in journaled {
+                open.add(stretch.end, stretch.records, stretch.bytes);
+            }
+            open.add(end, records, bytes);
+        }
+        false
+    }
+
+    /// Adds records that are in the journal.
+    fn journal(&mut self, end: Offset, records: u64, bytes: u64) {
+        match self.stretches.back_mut() {
+            Some(last) if last.is_journaled && !last.is_closed => last.add(end, records, bytes),
+            _ => self.stretches.push_back(Stretch::new(true, end, records, bytes)),
+        }
+    }
+
+    /// Records that were written, without those in the journal.
+    fn written_records(&self) -> u64 {
+        let written = self.stretches.iter().filter(|s| !s.is_journaled);
+        written.fold(0, |sum, s| sum.saturating_add(s.records))
+    }
 }
 
 impl SyncSchedule {
-    /// A log has written `records` records in `bytes` bytes that no sync covers. Returns whether somebody has to look at
-    /// the schedule earlier than it would.
-    pub fn wrote(&mut self, slot: u32, bounds: SyncBounds, records: u64, bytes: u64) -> bool {
-        let is_new = !self.logs.contains_key(&slot);
+    /// A log has written `records` records in `bytes` bytes up to `end`, and no sync covers them. Returns whether somebody has
+    /// to look at the schedule earlier than it would.
+    pub fn wrote(&mut self, slot: u32, bounds: SyncBounds, end: Offset, records: u64, bytes: u64) -> bool {
         let log = self.logs.entry(slot).or_insert(Unsynced {
             bounds,
-            records: 0,
-            bytes: 0,
-            since_ms: None,
+            stretches: VecDeque::new(),
             deadline_ms: None,
         });
         log.bounds = bounds;
-        log.records = log.records.saturating_add(records);
-        log.bytes += bytes;
+        let is_new = log.write(end, records, bytes);
         self.bytes += bytes;
         if is_new {
             self.fresh.push(slot);
@@ -117,10 +221,31 @@ impl SyncSchedule {
         self.schedule(slot) || (is_new && bounds != SyncBounds::NONE)
     }
 
+    /// Records of a log up to `end` were acknowledged that are in the journal, synced. A power loss takes them all the same if
+    /// it takes what the log has written before them.
+    pub fn journaled(&mut self, slot: u32, end: Offset, records: u64, bytes: u64) {
+        if let Some(log) = self.logs.get_mut(&slot) {
+            log.journal(end, records, bytes);
+            self.bytes += bytes;
+        }
+    }
+
+    /// What was written since this was last told is acknowledged by now.
+    pub fn note_time(&mut self, now_ms: u64) {
+        for slot in std::mem::take(&mut self.fresh) {
+            if let Some(log) = self.logs.get_mut(&slot) {
+                for stretch in &mut log.stretches {
+                    stretch.since_ms.get_or_insert(now_ms);
+                }
+                self.schedule(slot);
+            }
+        }
+    }
+
     /// Whether a commit that brings the log `records` more has to sync them before it is acknowledged.
     #[must_use]
     pub fn must_sync(&self, slot: u32, bounds: SyncBounds, records: u64) -> bool {
-        let before = self.logs.get(&slot).map_or(0, |log| log.records);
+        let before = self.logs.get(&slot).map_or(0, Unsynced::written_records);
         before.saturating_add(records) >= bounds.records
     }
 
@@ -136,28 +261,52 @@ impl SyncSchedule {
         }
     }
 
-    /// All the log has written so far is synced, or is being synced and will not be touched before that is done, or the
-    /// log is gone.
-    pub fn covered(&mut self, slot: u32) {
+    /// A sync begins of all that the log has written so far, and none of it will be touched before that is done. The log is not
+    /// due for it any more; it counts as unsynced until [`Self::covered`].
+    pub fn begin_sync(&mut self, slot: u32) {
+        if let Some(log) = self.logs.get_mut(&slot) {
+            for stretch in &mut log.stretches {
+                stretch.is_closed = true;
+            }
+            self.schedule(slot);
+        }
+    }
+
+    /// What the log has written below `end` is synced.
+    pub fn covered(&mut self, slot: u32, end: Offset) {
+        let Some(log) = self.logs.get_mut(&slot) else {
+            return;
+        };
+        while let Some(first) = log.stretches.front()
+            && (first.is_journaled || first.end <= end)
+        {
+            self.bytes -= first.bytes;
+            log.stretches.pop_front();
+        }
+        if log.stretches.is_empty() {
+            self.forget(slot);
+        } else {
+            self.schedule(slot);
+        }
+    }
+
+    /// All the log has written is synced, or the log is gone.
+    pub fn forget(&mut self, slot: u32) {
         if let Some(log) = self.logs.remove(&slot) {
-            self.bytes -= log.bytes;
+            self.bytes -= log.stretches.iter().map(|s| s.bytes).sum::<u64>();
             if let Some(deadline) = log.deadline_ms {
                 self.deadlines.remove(&(deadline, slot));
-            } else {
+            }
+            if log.stretches.iter().any(|s| s.since_ms.is_none()) {
                 self.fresh.retain(|fresh| *fresh != slot);
             }
         }
     }
 
     /// All logs that are due at `now_ms`, and those whose time is nearly up if one is: a sync of many costs less than many
-    /// syncs. They stay until [`Self::covered`].
+    /// syncs. They stay until [`Self::begin_sync`].
     pub fn next_due(&mut self, now_ms: u64) -> Vec<u32> {
-        for slot in std::mem::take(&mut self.fresh) {
-            if let Some(log) = self.logs.get_mut(&slot) {
-                log.since_ms = Some(now_ms);
-                self.schedule(slot);
-            }
-        }
+        self.note_time(now_ms);
         if self.next_deadline_ms().is_none_or(|deadline| deadline > now_ms) {
             return Vec::new();
         }
@@ -172,16 +321,32 @@ impl SyncSchedule {
         slots.filter(nearly).collect()
     }
 
-    /// When the next log is due; `None` also when a log was written and [`Self::next_due`] has not been asked since.
+    /// When the next log is due; `None` also when a log was written and neither [`Self::note_time`] nor [`Self::next_due`] has
+    /// been called since.
     #[must_use]
     pub fn next_deadline_ms(&self) -> Option<u64> {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }
 
-    /// Bytes written and not synced, of all logs.
+    /// Bytes acknowledged and not synced, of all logs.
     #[must_use]
     pub const fn unsynced_bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// What a power loss at `now_ms` would take. Looks at each log that has unsynced records: for reports.
+    #[must_use]
+    pub fn loss_windows(&self, now_ms: u64) -> LossWindows {
+        let mut windows = LossWindows::default();
+        for log in self.logs.values() {
+            let window = match log.bounds.class {
+                Durability::Fsync => &mut windows.fsync,
+                Durability::Interval => &mut windows.interval,
+                Durability::Written => &mut windows.written,
+            };
+            window.add(log, now_ms);
+        }
+        windows
     }
 
     /// Brings the log's deadline up to date; returns whether it is the first of all now and was not.
@@ -208,99 +373,26 @@ impl SyncSchedule {
     }
 }
 
+impl LossWindow {
+    fn add(&mut self, log: &Unsynced, now_ms: u64) {
+        let bounds = &log.bounds;
+        self.logs += 1;
+        for stretch in &log.stretches {
+            self.records = self.records.saturating_add(stretch.records);
+            self.bytes += stretch.bytes;
+        }
+        let since_ms = log.stretches.front().and_then(|first| first.since_ms);
+        let age_ms = since_ms.map_or(0, |since| now_ms.saturating_sub(since));
+        self.age_ms = self.age_ms.max(age_ms);
+        self.overdue_ms = self.overdue_ms.max(age_ms.saturating_sub(bounds.ms));
+        self.ms_max = self.ms_max.max(bounds.ms);
+        self.bytes_max = self.bytes_max.saturating_add(bounds.bytes);
+        self.records_max = self.records_max.saturating_add(bounds.records);
+    }
+}
+
 /// A log is synced together with others when less than this part of its time is left.
 const NEARLY_DUE_SHARE: u64 = 4;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const BOUNDS: SyncBounds = SyncBounds {
-        ms: 100,
-        bytes: 1000,
-        records: 50,
-    };
-
-    #[test]
-    fn a_log_is_due_when_its_time_has_passed_since_the_first_unsynced_write() {
-        let mut schedule = SyncSchedule::default();
-        assert!(schedule.wrote(1, BOUNDS, 1, 10), "the first write is news");
-        assert_eq!(schedule.next_due(1000), [0; 0]);
-        assert_eq!(schedule.next_deadline_ms(), Some(1100));
-        assert!(!schedule.wrote(1, BOUNDS, 1, 10), "later ones change nothing");
-        assert_eq!(schedule.next_due(1099), [0; 0]);
-        assert_eq!(schedule.next_due(1100), [1]);
-        assert_eq!(schedule.unsynced_bytes(), 20);
-        schedule.covered(1);
-        assert_eq!(
-            (schedule.next_deadline_ms(), schedule.unsynced_bytes()),
-            (None, 0)
-        );
-        assert_eq!(schedule.next_due(5000), [0; 0]);
-    }
-
-    #[test]
-    fn bytes_and_records_make_a_log_due_at_once() {
-        for (records, bytes) in [(1, 1000), (50, 1)] {
-            let mut schedule = SyncSchedule::default();
-            schedule.wrote(1, BOUNDS, 1, 1);
-            assert_eq!(schedule.next_due(7), [0; 0]);
-            assert!(
-                schedule.wrote(1, BOUNDS, records, bytes),
-                "its deadline moved to the front"
-            );
-            assert_eq!(schedule.next_due(8), [1]);
-        }
-    }
-
-    #[test]
-    fn the_write_that_reaches_the_record_bound_is_synced_before_it_counts() {
-        let mut schedule = SyncSchedule::default();
-        assert!(!schedule.must_sync(1, BOUNDS, 49));
-        assert!(schedule.must_sync(1, BOUNDS, 50));
-        schedule.wrote(1, BOUNDS, 49, 1);
-        assert!(schedule.must_sync(1, BOUNDS, 1));
-        assert!(!schedule.must_sync(1, SyncBounds::NONE, 1 << 40));
-    }
-
-    #[test]
-    fn other_bounds_count_at_once_and_from_when_the_records_were_written() {
-        let mut schedule = SyncSchedule::default();
-        schedule.wrote(1, SyncBounds::NONE, 10, 10);
-        assert_eq!(schedule.next_due(1000), [0; 0]);
-        assert_eq!(schedule.next_deadline_ms(), None);
-        assert!(schedule.rebound(1, BOUNDS));
-        assert_eq!(schedule.next_deadline_ms(), Some(1100));
-        assert!(schedule.rebound(1, SyncBounds::NONE));
-        assert_eq!(schedule.next_deadline_ms(), None);
-        assert!(!schedule.rebound(2, BOUNDS), "a log without unsynced records");
-    }
-
-    #[test]
-    fn logs_that_are_nearly_due_go_along() {
-        let mut schedule = SyncSchedule::default();
-        for (slot, at) in [(1, 0), (2, 20), (3, 60)] {
-            schedule.wrote(slot, BOUNDS, 1, 1);
-            assert_eq!(schedule.next_due(at), [0; 0]);
-        }
-        assert_eq!(schedule.next_due(100), [1, 2]);
-    }
-
-    #[test]
-    fn the_classes_have_their_bounds() {
-        let config = |durability, flush_ms| LogConfig {
-            durability,
-            flush_ms,
-            flush_messages: 9,
-            ..LogConfig::default()
-        };
-        let interval = IntervalBounds { ms: 200, bytes: 7 };
-        let of = |durability, ms| SyncBounds::of(&config(durability, ms), interval);
-        assert_eq!(of(Durability::Fsync, 5), SyncBounds::NONE);
-        let written = of(Durability::Written, 500);
-        assert_eq!((written.ms, written.bytes, written.records), (500, u64::MAX, 9));
-        let interval = of(Durability::Interval, 500);
-        assert_eq!((interval.ms, interval.bytes, interval.records), (200, 7, 9));
-        assert_eq!(of(Durability::Interval, 50).ms, 50);
-    }
-}
+mod tests;

@@ -152,6 +152,7 @@ impl<D: Disk> Store<D> {
         };
         let cut = file.cut(u64::from(size)).await;
         cut.map_err(|error| self.fail(error))?;
+        self.unsynced.borrow_mut().covered(log.log_ref.slot, next);
         self.write_epochs(log, next).await?;
         let result = async {
             for (path, bytes) in &files {

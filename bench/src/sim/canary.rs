@@ -22,6 +22,7 @@ use storage::log::{LogOffsets, LogRef, LogSize};
 use storage::scrub::ScrubStep;
 use storage::stats::StoreStats;
 use storage::store::ColdRead;
+use storage::sync_schedule::LossWindows;
 use storage::types::{LeaderEpoch, LogId, Offset, ProducerId};
 
 /// A planted bug.
@@ -186,6 +187,14 @@ impl LogsIo for SimLogs {
 
     fn stats(&self) -> StoreStats {
         self.inner.stats()
+    }
+
+    fn loss_windows(&self, now: Instant) -> LossWindows {
+        self.inner.loss_windows(now)
+    }
+
+    fn note_time(&self, now: Instant) {
+        self.inner.note_time(now);
     }
 
     async fn background(&self) -> Result<(), StorageError> {

@@ -109,6 +109,7 @@ impl Family<'_> {
         let _ = match value.into() {
             Number::Unsigned(value) => writeln!(self.text, " {value}"),
             Number::Signed(value) => writeln!(self.text, " {value}"),
+            Number::Float(value) if value.is_infinite() && value > 0.0 => writeln!(self.text, " +Inf"),
             Number::Float(value) => writeln!(self.text, " {value}"),
         };
         self
@@ -172,11 +173,13 @@ mod tests {
             .sample(&[("topic", "a\"b\\c\nd"), ("partition", "0")], 7usize)
             .sample(&[], -1i64);
         text.single("x_seconds_total", Kind::Counter, "Seconds.", 0.25);
+        text.single("x_max", Kind::Gauge, "No bound.", f64::INFINITY);
         assert_eq!(
             text.finish(),
             "# HELP kafka_log_log_size Bytes.\n# TYPE kafka_log_log_size gauge\n\
              kafka_log_log_size{topic=\"a\\\"b\\\\c\\nd\",partition=\"0\"} 7\nkafka_log_log_size -1\n\
-             # HELP x_seconds_total Seconds.\n# TYPE x_seconds_total counter\nx_seconds_total 0.25\n"
+             # HELP x_seconds_total Seconds.\n# TYPE x_seconds_total counter\nx_seconds_total 0.25\n\
+             # HELP x_max No bound.\n# TYPE x_max gauge\nx_max +Inf\n"
         );
     }
 }

@@ -9,6 +9,7 @@ mod families;
 mod groups;
 mod health;
 mod io_families;
+mod loss_window;
 mod node_families;
 mod process;
 mod scrape;

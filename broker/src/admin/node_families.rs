@@ -11,8 +11,7 @@ use shard::runtime::mailbox::LaneGauge;
 
 use super::exposition::{Exposition, Family, Kind, Labels, Number, QUANTILES, seconds};
 use super::families::histogram_seconds;
-use super::space_families;
-use super::{Admin, Phase};
+use super::{Admin, Phase, loss_window, space_families};
 use crate::cli::logging::dropped_lines;
 use crate::observe::metrics::Snapshot;
 use crate::observe::shard::ShardSnapshot;
@@ -25,6 +24,7 @@ pub(super) fn write(text: &mut Exposition, admin: &Admin, shards: &[ShardSnapsho
     storage(text, requests, shards);
     super::io_families::write(text, shards);
     space_families::write(text, &admin.0.facts.settings.log_dirs, shards);
+    loss_window::write(text, shards);
     memory(text, shards);
     if let Some(running) = admin.0.running.get() {
         let pulses = running.pulses.read();
@@ -200,7 +200,7 @@ const STORAGE_COUNTERS: [StorageFamily; 10] = [
     ),
 ];
 
-const STORAGE_GAUGES: [StorageFamily; 6] = [
+const STORAGE_GAUGES: [StorageFamily; 5] = [
     (
         "penstock_write_behind_backlog_bytes",
         "Bytes appended that are not in segments yet: what write-behind has before it.",
@@ -225,11 +225,6 @@ const STORAGE_GAUGES: [StorageFamily; 6] = [
         "penstock_preallocated_bytes",
         "Allocated in segment files ahead of what is written.",
         |s| s.storage.ahead_bytes,
-    ),
-    (
-        "penstock_unsynced_bytes",
-        "Bytes acknowledged and not synced yet, of topics whose penstock.durability is not fsync.",
-        |s| s.storage.unsynced_bytes,
     ),
 ];
 

@@ -11,6 +11,7 @@ use shard::image::MetadataImage;
 use shard::owner::{LogsIo, OwnerCounters, PartitionStats};
 use storage::space::SpaceStats;
 use storage::stats::StoreStats;
+use storage::sync_schedule::LossWindows;
 
 use super::metrics::Snapshot;
 use crate::node::{Broker, NodeMessage};
@@ -40,6 +41,8 @@ pub struct ShardSnapshot {
     pub memory: Vec<AccountImage>,
     /// Its storage.
     pub storage: StoreStats,
+    /// What a power loss would take of what it has acknowledged.
+    pub loss: LossWindows,
     /// Its group coordinators.
     pub groups: CoordinatorStats,
 }
@@ -81,6 +84,7 @@ pub fn snapshot<E: Env, L: LogsIo>(
         sessions: (sessions.len(), sessions.partitions_cached(), sessions.evictions()),
         memory: broker.budget.read().to_vec(),
         storage: logs.stats(),
+        loss: logs.loss_windows(broker.env.now()),
         groups: groups.stats(),
     }
 }

@@ -6,6 +6,7 @@ mod admin;
 mod bombs;
 mod cli;
 mod descriptors;
+mod durability;
 mod errors;
 mod full_disk;
 mod group_reports;

@@ -9,6 +9,7 @@ use storage::log::query::ProducerSweep;
 use storage::log::{LogOffsets, LogSize};
 use storage::scrub::ScrubStep;
 use storage::stats::StoreStats;
+use storage::sync_schedule::LossWindows;
 use storage::types::{LeaderEpoch, LogId, Offset, ProducerId};
 
 use super::offsets::LookUp;
@@ -70,6 +71,10 @@ pub trait LogsIo: Logs + Clone + 'static {
     async fn staged(&self);
     /// Counters and fill now, for metrics.
     fn stats(&self) -> StoreStats;
+    /// What a power loss at `now` would take of what was acknowledged, for metrics.
+    fn loss_windows(&self, now: Instant) -> LossWindows;
+    /// What [`Self::commit`] has given back is acknowledged at `now`.
+    fn note_time(&self, now: Instant);
     /// Waits until something is staged, makes it durable, and tells whose durable end moved where.
     async fn commit(&self) -> Result<Vec<(Self::Log, Offset)>, StorageError>;
     /// Waits for background work (write-behind, journal files, files of deleted logs) and does a round of it.

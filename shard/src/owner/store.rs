@@ -15,6 +15,7 @@ use storage::log::{LogOffsets, LogRef, LogSize};
 use storage::scrub::ScrubStep;
 use storage::stats::StoreStats;
 use storage::store::{ColdRead, ReadOutcome, Store};
+use storage::sync_schedule::LossWindows;
 use storage::types::{LeaderEpoch, LogId, Offset, ProducerId};
 
 use super::logs::{Appended, Logs, LogsIo, Read};
@@ -179,6 +180,14 @@ impl<D: Disk> LogsIo for StoreLogs<D> {
 
     fn stats(&self) -> StoreStats {
         self.0.stats()
+    }
+
+    fn loss_windows(&self, now: Instant) -> LossWindows {
+        self.0.loss_windows(now.0 / NANOS_PER_MS)
+    }
+
+    fn note_time(&self, now: Instant) {
+        self.0.note_time(now.0 / NANOS_PER_MS);
     }
 
     async fn commit(&self) -> Result<Vec<(LogRef, Offset)>, StorageError> {

@@ -333,9 +333,13 @@ impl<D: Disk> Store<D> {
 
     /// Whether the records of `entry`, of a class without syncs, are to be synced before they are acknowledged.
     fn must_sync(&self, entry: &Entry<D>) -> bool {
-        let bounds = self.sync_bounds(&entry.log.state.borrow());
+        let state = entry.log.state.borrow();
+        let bounds = self.sync_bounds(&state);
+        // What a commit under way brings is not in the schedule yet.
+        let under_way = entry.taken.base.0.saturating_sub(state.durable_end.0);
+        let records = entry.taken.records().saturating_add(under_way.unsigned_abs());
         let unsynced = self.unsynced.borrow();
-        unsynced.must_sync(entry.log.log_ref.slot, bounds, entry.taken.records())
+        unsynced.must_sync(entry.log.log_ref.slot, bounds, records)
     }
 
     /// Copies what goes straight to the segment and moves the log's cursor.
@@ -445,7 +449,7 @@ impl<D: Disk> Store<D> {
                 .set(reservation.file.in_flight.get() - 1);
         }
         for entry in &entries {
-            outcome.bytes += u64::from(entry.taken.to - entry.taken.from);
+            outcome.bytes += entry.taken.bytes();
             if let Some(moved) = self.complete(entry) {
                 outcome.moved.push(moved);
             }
@@ -482,12 +486,16 @@ impl<D: Disk> Store<D> {
             return None;
         }
         state.durable_end = entry.taken.end;
+        let is_unsynced = state.is_unsynced;
         drop(state);
+        let (slot, taken) = (entry.log.log_ref.slot, &entry.taken);
         if entry.sync_after.is_some() {
-            self.unsynced.borrow_mut().covered(entry.log.log_ref.slot);
+            self.unsynced.borrow_mut().covered(slot, taken.end);
         } else if entry.route == Route::Written {
-            let bytes = u64::from(entry.taken.to - entry.taken.from);
-            self.wrote_unsynced(&entry.log, entry.taken.records(), bytes);
+            self.wrote_unsynced(&entry.log, taken);
+        } else if is_unsynced {
+            let mut unsynced = self.unsynced.borrow_mut();
+            unsynced.journaled(slot, taken.end, taken.records(), taken.bytes());
         }
         self.consider_write_behind(&entry.log);
         Some((entry.log.log_ref, entry.taken.end))

@@ -201,7 +201,7 @@ impl<D: Disk> Store<D> {
             .until(|| (!log.flushing.get() || self.is_offline()).then_some(()))
             .await;
         self.logs.borrow_mut().remove(log.log_ref.slot);
-        self.unsynced.borrow_mut().covered(log.log_ref.slot);
+        self.unsynced.borrow_mut().forget(log.log_ref.slot);
         self.ahead.borrow_mut().forget(log.log_ref.slot);
         self.cache.borrow_mut().invalidate(log.log_ref.slot);
         let (rest, ahead_bytes) = {

@@ -214,6 +214,11 @@ impl Taken {
     pub(crate) const fn records(&self) -> u64 {
         (self.end.0 - self.base.0) as u64
     }
+
+    /// Bytes taken.
+    pub(crate) const fn bytes(&self) -> u64 {
+        (self.to - self.from) as u64
+    }
 }
 
 #[cfg(test)]
