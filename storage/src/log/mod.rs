@@ -7,6 +7,7 @@ pub mod batch;
 pub mod config;
 pub(crate) mod cursor;
 mod epochs;
+mod index_check;
 pub(crate) mod mark;
 pub mod query;
 pub mod read;

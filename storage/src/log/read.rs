@@ -8,6 +8,7 @@ use bytes::Bytes;
 
 use protocol::record::BATCH_HEADER_BYTES;
 
+use super::batch::BatchHeader;
 use super::window::Window;
 use super::{Log, LogRef, LogState};
 use crate::batch_cache::{CacheRead, ReadEnd};
@@ -75,6 +76,8 @@ enum Found {
     Beyond,
     /// The next batch does not fit or reaches the bound.
     Nothing,
+    /// The offset index led to a place from which the offset is not to be looked for.
+    Astray,
 }
 
 /// Extents read ahead side by side by one call of [`Store::read_ahead`].
@@ -136,17 +139,26 @@ impl<D: Disk> Store<D> {
     /// [`StorageError`]: the disk, damage, or the log is gone.
     pub async fn read_cold(&self, read: ColdRead) -> Result<Vec<Bytes>, StorageError> {
         let mut read = read;
+        let mut from_the_front = false;
         loop {
             let log = self.log(read.log).ok_or(StorageError::NoSuchLog)?;
             let place = log.state.borrow().cold_place(&read)?;
-            let Some(place) = place else {
+            let Some(mut place) = place else {
                 return Ok(Vec::new());
             };
+            if from_the_front {
+                place.position = 0;
+            }
             if place.position < place.limit {
                 match self.find(&log, &place, &read).await? {
                     Found::Batches(batches, _) => return Ok(batches),
                     Found::Nothing => return Ok(Vec::new()),
                     Found::Beyond => {}
+                    Found::Astray => {
+                        self.rebuild_indexes(&log, place.segment).await?;
+                        from_the_front = true;
+                        continue;
+                    }
                 }
             }
             // Not on disk: in memory, or beyond the last batch of this segment.
@@ -159,7 +171,10 @@ impl<D: Disk> Store<D> {
                 read.at_least_one,
             ) {
                 ReadOutcome::Cached(batches) => return Ok(batches),
-                ReadOutcome::Cold(cold) if cold.offset > read.offset => read = cold,
+                ReadOutcome::Cold(cold) if cold.offset > read.offset => {
+                    from_the_front = false;
+                    read = cold;
+                }
                 ReadOutcome::Cold(_) => return Ok(Vec::new()),
                 ReadOutcome::Empty | ReadOutcome::OutOfRange => return Ok(Vec::new()),
                 ReadOutcome::Offline => return Err(StorageError::NoSuchLog),
@@ -248,6 +263,9 @@ impl<D: Disk> Store<D> {
         while position < place.limit {
             let len = want.min((place.limit - position) as usize);
             let window = self.window(log, place, reader, position, len, needed).await?;
+            if place.is_indexed_at(position) && is_astray(&window, place, position, read) {
+                return Ok(Found::Astray);
+            }
             let fault = match look(&window, read) {
                 Look::Found { from, to, end } => {
                     let next = (end, position + to as u32);
@@ -366,6 +384,22 @@ impl<D: Disk> LogState<D> {
             is_whole: limit == segment.size,
         }))
     }
+}
+
+impl ColdPlace {
+    /// Whether the offset index, which may have come from a file, said this position.
+    const fn is_indexed_at(&self, position: u32) -> bool {
+        position > 0 && position == self.position
+    }
+}
+
+/// Whether no batch of the segment starts here, or one behind the offset: the batch that is looked for may lie before.
+fn is_astray(window: &Window, place: &ColdPlace, position: u32, read: &ColdRead) -> bool {
+    let is_right = |header: BatchHeader| {
+        let fits = !place.is_whole || u64::from(position) + u64::from(header.size) <= u64::from(place.limit);
+        fits && (place.segment..=read.offset).contains(&header.base_offset)
+    };
+    !window.header(0).is_some_and(is_right)
 }
 
 /// What a window onto a segment, which starts with a batch, means for a read.

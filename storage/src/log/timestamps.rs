@@ -74,8 +74,9 @@ impl<D: Disk> Store<D> {
         upper: Offset,
         search: impl AsyncFn(BatchSearch) -> Result<Option<TimedOffset>, String>,
     ) -> Result<Option<TimedOffset>, StorageError> {
+        let entry = self.log(log).ok_or(StorageError::NoSuchLog)?;
+        self.check_times(&entry).await?;
         let mut from = {
-            let entry = self.log(log).ok_or(StorageError::NoSuchLog)?;
             let state = entry.state.borrow();
             let reaches = |end: Option<Offset>| end.is_none_or(|end| end > state.log_start);
             let mut segments = state.segments.iter().zip(
@@ -138,8 +139,9 @@ impl<D: Disk> Store<D> {
         upper: Offset,
         search: impl AsyncFn(BatchSearch) -> Result<Option<TimedOffset>, String>,
     ) -> Result<Option<TimedOffset>, StorageError> {
+        let entry = self.log(log).ok_or(StorageError::NoSuchLog)?;
+        self.check_times(&entry).await?;
         let (mut from, start) = {
-            let entry = self.log(log).ok_or(StorageError::NoSuchLog)?;
             let state = entry.state.borrow();
             let largest = state
                 .segments

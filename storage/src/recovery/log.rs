@@ -534,6 +534,7 @@ impl<D: Disk> Store<D> {
         Ok(indexes.map(|indexes| {
             segment.largest = indexes.largest_timestamp();
             segment.indexes = Some(Box::new(indexes));
+            segment.is_believed = true;
             segment
         }))
     }

@@ -160,6 +160,35 @@ fn is_of_same_log(time: &TimeIndex, largest: TimestampOffset) -> bool {
     time.is_empty() || last == largest || (last.timestamp < largest.timestamp && last.offset < largest.offset)
 }
 
+/// Whether the batch that the time index of an active segment names last has the time that it says. It is read only where the
+/// index does not name the largest timestamp, as after a clean stop.
+async fn is_of_segment<D: Disk>(
+    disk: &D,
+    dir: &Path,
+    place: &PlaceRecord,
+    offset: &OffsetIndex,
+    time: &TimeIndex,
+) -> Result<bool, StorageError> {
+    let last = time.last();
+    if time.is_empty() || last == place.largest() {
+        return Ok(true);
+    }
+    let base = Offset(place.segment);
+    let from = offset.lookup(last.offset).position;
+    let behind = offset.iter().find(|entry| entry.offset > last.offset);
+    let to = behind.map_or(place.position, |entry| entry.position);
+    let path = segment_path(dir, base, SegmentFileKind::Log);
+    let file = disk.open(&path, OpenMode::Read).await?;
+    let mut is_as_named = false;
+    scan_segment(&file, from, base, to, |header, _, _| {
+        let is_named = (header.base_offset..=header.last_offset()).contains(&last.offset);
+        is_as_named |= is_named && header.max_timestamp == last.timestamp;
+    })
+    .await?;
+    file.close().await?;
+    Ok(is_as_named)
+}
+
 /// The part of an active segment's indexes that lies before `place`; `None` when the files do not have it.
 pub(super) async fn load_indexes_before<D: Disk>(
     disk: &D,
@@ -204,7 +233,8 @@ pub(super) async fn load_indexes_before<D: Disk>(
     let before = |offset: Option<Offset>| offset.is_none_or(|offset| offset.0 < place.offset);
     let is_sane = before(offset.last().map(|last| last.offset))
         && offset.last().is_none_or(|last| last.position < place.position)
-        && is_of_same_log(&time, place.largest());
+        && is_of_same_log(&time, place.largest())
+        && is_of_segment(disk, dir, place, &offset, &time).await?;
     Ok(is_sane.then(|| SegmentIndexes::from_parts(offset, time, txn, place.largest())))
 }
 

@@ -17,6 +17,8 @@ pub(crate) struct Segment<D: Disk> {
     pub(crate) size: u32,
     /// Present for the active segment and for those rolled but not finished; loaded on demand for others.
     pub(crate) indexes: Option<Box<SegmentIndexes>>,
+    /// Its indexes were read from files and nobody has compared them with its batches yet.
+    pub(crate) is_believed: bool,
     /// The largest timestamp, and the last offset of the batch that has it.
     pub(crate) largest: TimestampOffset,
     /// The first batch's largest timestamp, from which `segment.ms` counts.
@@ -44,6 +46,7 @@ impl<D: Disk> Segment<D> {
             base,
             size: 0,
             indexes: Some(Box::new(SegmentIndexes::new(base, index_bytes_max as usize))),
+            is_believed: false,
             largest: TimestampOffset {
                 timestamp: super::time_index::NO_TIMESTAMP,
                 offset: base,
