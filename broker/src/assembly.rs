@@ -1,5 +1,5 @@
-//! One shard put together, on whatever executor and disk it runs: its store is opened after the node's journals have been
-//! recovered, its owner and its requests start, connections are served until the broker stops. `startup/` does this on
+//! One shard put together, on whatever executor and disk it runs: its stores are opened ([`crate::stores`]), its owner and
+//! its requests start, connections are served until the broker stops. `startup/` does this on
 //! glommio and direct I/O, the simulator on virtual time and a simulated disk.
 
 use std::cell::Cell;
@@ -13,11 +13,11 @@ use shard::config::BrokerLayers;
 use shard::coordinator::driver::GroupDriver;
 use shard::driver::OwnerDriver;
 use shard::env::Env;
+use shard::ids::{LogDir, ShardId};
 use shard::image::MetadataImage;
 use shard::net::ByteStream;
-use shard::owner::{LogsIo, Owner};
+use shard::owner::{Dirs, LogsIo, Owner};
 use shard::placement::Placement;
-use shard::quorum::identity;
 use shard::quorum::{StoreLog, StoreLogError};
 use shard::router::{Router, ShardMessage};
 use shard::runtime::mailbox::Mailbox;
@@ -28,8 +28,7 @@ use storage::error::StorageError;
 use storage::layout::CLEAN_SHUTDOWN_FILE;
 use storage::log::config::LogConfig;
 use storage::notify::Notify;
-use storage::recovery::recover_journals;
-use storage::store::{Store, StoreOptions};
+use storage::types::LogId;
 
 use crate::api::fetch_sessions;
 use crate::config::groups::group_settings;
@@ -37,47 +36,16 @@ use crate::config::settings::Settings;
 use crate::control::{self, Control, ControlSeed};
 use crate::exit::{Failure, Status};
 use crate::listener::connection::{ConnectionInfo, serve};
+use crate::log_dirs::{LogDirs, METADATA_DIR};
 use crate::node::{Broker, NodeMessage};
 use crate::observe;
-use crate::observe::progress::Progress;
 use crate::publish::{self, Publication};
 use crate::request::CloseReason;
+use crate::stores::{Disks, Stores, find_homes, identify};
 use crate::view::View;
 
 /// How long a stopping shard waits for its connections.
 const CONNECTIONS_END_MAX: Duration = Duration::from_secs(4);
-
-/// Lets all shards open their stores after the first has recovered the journals.
-#[derive(Debug)]
-pub struct Gate {
-    open: Option<Vec<flume::Sender<()>>>,
-    opened: flume::Receiver<()>,
-    progress: Arc<Progress>,
-}
-
-/// The gates of a node's shards; the first one's shard recovers the journals and opens them.
-#[must_use]
-pub fn gates(shards: u16) -> Vec<Gate> {
-    let (senders, receivers): (Vec<_>, Vec<_>) = (0..shards).map(|_| flume::bounded(1)).unzip();
-    let mut senders = Some(senders);
-    let progress = Arc::new(Progress::default());
-    receivers
-        .into_iter()
-        .map(|opened| Gate {
-            open: senders.take(),
-            opened,
-            progress: progress.clone(),
-        })
-        .collect()
-}
-
-impl Gate {
-    /// How far the recovery of the journals is; the same for all gates of a node.
-    #[must_use]
-    pub fn progress(&self) -> Arc<Progress> {
-        self.progress.clone()
-    }
-}
 
 /// Keeps every shard's partitions in service until no shard has connections any more: their requests may be for any.
 #[derive(Debug)]
@@ -117,55 +85,16 @@ pub struct Shard<E: Env, L: LogsIo> {
     pub control: Control,
 }
 
-/// Opens the store of `shard` in the log directory `dir`, after the journals of the run before were recovered. Where they could
-/// not be, it never ends on the other shards.
-///
-/// # Errors
-/// [`Failure`] with what storage said.
-pub async fn open_store<D: Disk>(
-    disk: D,
-    dir: &Path,
-    shard: u16,
-    gate: Gate,
-    options: StoreOptions,
-) -> Result<Rc<Store<D>>, Failure> {
-    if let Some(open) = gate.open {
-        identity::check_formatted(&disk, dir)
-            .await
-            .map_err(|e| Failure::new(Status::Config, e.to_string()))?;
-        let recovered = recover_journals(&disk, dir, |done, all| gate.progress.journals(done, all))
-            .await
-            .map_err(|e| storage_failed(&e))?;
-        if recovered.commits > 0 {
-            tracing::info!(
-                commits = recovered.commits,
-                bytes = recovered.bytes,
-                logs = recovered.logs.len(),
-                "journals of an earlier run were replayed"
-            );
-        }
-        for shard in open {
-            let _ = shard.send(());
-        }
-    }
-    if gate.opened.recv_async().await.is_err() {
-        // The process ends with what the shard that recovers the journals says; this one must not be heard before it.
-        std::future::pending::<()>().await;
-    }
-    Store::open(disk, dir, shard, options)
-        .await
-        .map_err(|e| storage_failed(&e))
-}
-
 /// Starts the tasks of a shard whose partitions lie in `logs`. It serves when [`Broker::has_metadata`] ends. `on_failure` is
-/// told when storage has failed.
+/// told when a log directory has failed without which the node cannot go on.
 pub fn start<E: Env, L: LogsIo>(
     env: &E,
     mailbox: Mailbox<ShardMessage<NodeMessage>>,
     settings: Arc<Settings>,
+    log_dirs: LogDirs,
     memory: BudgetLimits,
-    logs: &L,
-    on_failure: impl FnOnce(StorageError) + 'static,
+    logs: &Dirs<L>,
+    on_failure: impl Fn(StorageError) + 'static,
 ) -> Shard<E, L> {
     let (outbox, inbox) = mailbox.open(env);
     let router = Router::new(outbox);
@@ -181,6 +110,7 @@ pub fn start<E: Env, L: LogsIo>(
         env.clone(),
         router.clone(),
         settings,
+        log_dirs,
         budget,
         nothing,
     ));
@@ -193,11 +123,27 @@ pub fn start<E: Env, L: LogsIo>(
     groups.start();
     let driver = OwnerDriver::new(env.clone(), owner, logs.clone(), router);
     let measured = broker.metrics.clone();
-    driver.start(move |took| measured.committed(took), on_failure);
+    let (failed, coordinators) = (broker.clone(), groups.clone());
+    driver.start(
+        move |took| measured.committed(took),
+        move |dir, error, offline| {
+            for log in &offline {
+                coordinators.resign(*log);
+            }
+            dir_failed(&failed, dir, error, offline, &on_failure);
+        },
+    );
+    for (dir, _, is_online) in broker.log_dirs.iter() {
+        if !is_online {
+            fail_everywhere(&broker, dir); // another shard may have it open
+        }
+    }
     let interval = broker.settings.producer_check_interval;
     env.spawn_background(driver.clone().forget_idle_producers(interval));
     if broker.settings.scrub_bytes_per_second > 0 {
-        env.spawn_background(scrub(env.clone(), logs.clone()));
+        for (_, logs) in logs.iter() {
+            env.spawn_background(scrub(env.clone(), logs.clone()));
+        }
     }
 
     let (publications, to_follow) = flume::unbounded();
@@ -230,12 +176,36 @@ pub fn start<E: Env, L: LogsIo>(
     }
 }
 
+/// A directory has failed on this shard. Where the node can do without it, only its partitions are offline (Kafka's rule: not
+/// without the metadata log's, and not without any).
+fn dir_failed<E: Env>(
+    broker: &Broker<E>,
+    dir: LogDir,
+    error: StorageError,
+    offline: Vec<LogId>,
+    on_failure: &impl Fn(StorageError),
+) {
+    broker.log_dirs.fail(dir);
+    if dir == METADATA_DIR || broker.log_dirs.offline() == broker.log_dirs.len() {
+        return on_failure(error);
+    }
+    broker.metrics.logs_failed(&offline);
+    broker.lost(offline);
+    fail_everywhere(broker, dir);
+}
+
+pub(crate) fn fail_everywhere<E: Env>(broker: &Broker<E>, dir: LogDir) {
+    for shard in 0..broker.router.shards() {
+        broker.router.tell(ShardId(shard), NodeMessage::DirFailed(dir));
+    }
+}
+
 /// Where the messages of a shard's inbox go that are not for its partitions.
 struct Desk<E: Env, L: LogsIo> {
     broker: Rc<Broker<E>>,
     driver: OwnerDriver<E, L, NodeMessage>,
     groups: GroupDriver<E, NodeMessage>,
-    logs: L,
+    logs: Dirs<L>,
     control: Control,
     publications: flume::Sender<Publication>,
 }
@@ -256,6 +226,13 @@ impl<E: Env, L: LogsIo> Desk<E, L> {
             }
             NodeMessage::Groups(from, reply) => reply.send(self.groups.page(from.as_ref())),
             NodeMessage::Vitals(reply) => reply.send(observe::shard::vitals(&self.broker, &self.logs)),
+            NodeMessage::DirFailed(dir) => {
+                // The committer there ends, and tells what it takes offline.
+                if let Some(logs) = self.logs.get(dir) {
+                    logs.fail("a write or sync of another shard failed there");
+                }
+            }
+            NodeMessage::Lost(logs) => self.control.lost(self.broker.settings.node_id, logs),
             NodeMessage::Stop => self.broker.stop(),
         }
     }
@@ -268,37 +245,51 @@ pub struct Controller {
     mark: PathBuf,
 }
 
-/// Starts the controller on its shard, with its log in the shard's store. `on_failure` is told when it cannot go on.
+/// Starts the controller on its shard, with its log in the shard's store of the first directory. `on_failure` is told when it
+/// cannot go on.
 ///
 /// # Errors
-/// [`Failure`] when the directory is another node's, or from storage.
+/// [`Failure`] when a directory is another node's, or from storage.
 pub async fn start_controller<E: Env, D: Disk, L: LogsIo>(
     shard: &Shard<E, L>,
-    disk: D,
-    store: Rc<Store<D>>,
-    dir: &Path,
+    disks: &Disks<D>,
+    stores: &Stores<D>,
     on_failure: impl FnOnce(Failure) + 'static,
 ) -> Result<Controller, Failure> {
     let env = shard.broker.env.clone();
-    let mut random = || env.random();
-    let identity = identity::load_or_format(&disk, dir, shard.broker.settings.node_id, &mut random)
-        .await
-        .map_err(|e| Failure::new(Status::Config, e.to_string()))?;
+    let dirs = shard.broker.log_dirs.clone();
+    let dir = dirs.metadata();
+    let (Some(Some(disk)), Some(Some(store))) = (disks.first(), stores.first()) else {
+        return Err(Failure::new(
+            Status::Config,
+            "the first of log.dirs cannot be used",
+        ));
+    };
+    let (identity, directories) = identify(&shard.broker, disks).await?;
+    let homes = find_homes(&dirs, disks).await?;
     let mark = dir.join(CLEAN_SHUTDOWN_FILE);
-    let previous_broker_epoch = take_mark(&disk, dir, &mark)
+    let previous_broker_epoch = take_mark(disk, dir, &mark)
         .await
         .map_err(|e| Failure::new(Status::Io, e.to_string()))?;
-    let log = StoreLog::open(env.clone(), disk, store, dir, metadata_log_config())
-        .await
-        .map_err(|e| {
-            let is_full = matches!(e, StoreLogError::Storage(StorageError::NoSpace(_)));
-            let status = if is_full { Status::Io } else { Status::Data };
-            Failure::new(status, format!("metadata log: {e}"))
-        })?;
+    let log = StoreLog::open(
+        env.clone(),
+        disk.clone(),
+        store.clone(),
+        dir,
+        metadata_log_config(),
+    )
+    .await
+    .map_err(|e| {
+        let is_full = matches!(e, StoreLogError::Storage(StorageError::NoSpace(_)));
+        let status = if is_full { Status::Io } else { Status::Data };
+        Failure::new(status, format!("metadata log: {e}"))
+    })?;
     let seed = ControlSeed {
         log,
         identity,
         previous_broker_epoch,
+        homes,
+        directories,
     };
     let (end, ended) = flume::bounded(1);
     let running = control::run(shard.broker.clone(), shard.control.clone(), seed);
@@ -347,21 +338,29 @@ impl Controller {
     }
 }
 
-/// Ends a shard whose connections have ended: the controller, then the store, then the mark that says the stop was clean.
+/// Ends a shard whose connections have ended: the controller, then the stores, then the mark that says the stop was clean. What is
+/// in a directory that has failed is recovered by the next start.
 ///
 /// # Errors
 /// [`Failure`] when the controller had failed, or from storage; the next start recovers then.
 pub async fn close<D: Disk>(
-    disk: &D,
-    store: &Store<D>,
+    disks: &Disks<D>,
+    stores: &Stores<D>,
     controller: Option<Controller>,
 ) -> Result<(), Failure> {
     let mark = match controller {
         Some(controller) => Some(controller.stop().await?),
         None => None,
     };
-    store.close().await.map_err(|e| storage_failed(&e))?;
-    if let Some((path, broker_epoch)) = mark {
+    for (number, store) in stores.iter().enumerate() {
+        let Some(store) = store else { continue };
+        match store.close().await {
+            Ok(()) => {}
+            Err(_) if number > 0 && store.offline_reason().is_some() => {}
+            Err(e) => return Err(storage_failed(&e)),
+        }
+    }
+    if let (Some((path, broker_epoch)), Some(Some(disk))) = (mark, disks.first()) {
         clean_shutdown::save(disk, &path, broker_epoch)
             .await
             .map_err(|e: DiskError| Failure::new(Status::Io, e.to_string()))?;

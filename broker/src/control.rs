@@ -13,19 +13,21 @@ use protocol::messages::broker_registration::{
     BrokerRegistrationRequestListener as Listener,
 };
 use protocol::messages::create_topics::{CreatableTopic, CreateTopicsRequest};
-use protocol::{ErrorCode, Str};
+use protocol::{ErrorCode, Str, Uuid};
 use shard::controller::{ControllerCommand, ControllerResponse, random_uuid};
 use shard::env::Env;
-use shard::ids::ShardId;
+use shard::ids::{BrokerId, ShardId};
 use shard::image::{ImageChanges, MetadataImage};
 use shard::quorum::identity::Identity;
 use shard::quorum::node::{CommandQueue, NodeEffects, NodeOptions, QuorumNode};
 use shard::quorum::{PeerMessage, QuorumLog, QuorumOptions, Voter};
 use storage::notify::Notify;
+use storage::types::{LogId, TopicId};
 
 use crate::config::settings::ListenerSettings;
+use crate::homes::Homes;
 use crate::node::{Broker, NodeMessage};
-use crate::publish::{Publication, Publisher};
+use crate::publish::{Opened, Publication, Publisher};
 
 /// Where a command's answer goes; dropped without one when the controller stops or has too much to do.
 pub type CommandReply = flume::Sender<ControllerResponse>;
@@ -51,6 +53,8 @@ pub struct Control {
     /// Why topics that the broker creates of its own accord could not be, as far as it was logged.
     refusals: Refusals,
     joined: Rc<(Cell<bool>, Notify)>,
+    /// Partitions that cannot be served any more and that the controller was not told of yet.
+    lost: Rc<RefCell<BTreeSet<LogId>>>,
 }
 
 impl Control {
@@ -65,6 +69,21 @@ impl Control {
                 }
                 // Nobody waits when the client has left.
                 let _ = reply.send(response);
+            }
+        };
+        self.queue.push(command, Box::new(answer));
+    }
+
+    /// Partitions of this node, `node`, cannot be served any more: the controller takes their leaders away.
+    pub fn lost(&self, node: BrokerId, logs: Vec<LogId>) {
+        if logs.is_empty() {
+            return;
+        }
+        self.lost.borrow_mut().extend(logs.iter().copied());
+        let command = ControllerCommand::LogsOffline(node, logs.into_iter().collect());
+        let answer = |outcome: Result<ControllerResponse, _>| {
+            if outcome.is_err() {
+                tracing::warn!("the controller could not be told which partitions are offline");
             }
         };
         self.queue.push(command, Box::new(answer));
@@ -150,6 +169,10 @@ pub struct ControlSeed<Q: QuorumLog> {
     pub identity: Identity,
     /// The broker epoch of a clean stop before this start, −1 after any other end.
     pub previous_broker_epoch: i64,
+    /// Which directory holds what.
+    pub homes: Homes,
+    /// The ids of all directories that work, that of `identity` first.
+    pub directories: Vec<Uuid>,
 }
 
 /// Runs the controller on its shard until [`Control::stop`]. Returns the broker epoch, for the mark of a clean stop.
@@ -175,11 +198,28 @@ pub async fn run<E: Env, Q: QuorumLog>(
     };
     let mut node = QuorumNode::open(broker.env.clone(), seed.log, options).await?;
     node.settle().await?;
-    let register = registration(&broker, &seed.identity, seed.previous_broker_epoch);
+    let mut homes = seed.homes;
+    let mut directories = seed.directories;
+    let former = node.image().brokers.get(settings.node_id);
+    let former = former.map_or_else(Vec::new, |broker| broker.directories.clone());
+    let missing: Vec<Uuid> = former
+        .into_iter()
+        .filter(|id| !directories.contains(id))
+        .collect();
+    if !missing.is_empty() {
+        tracing::error!(
+            ?missing,
+            "log directories that this broker had are not there: was one not mounted? Partitions that are not found stay offline"
+        );
+        homes.miss_one();
+        directories.extend(missing); // until they come back, also over the next start
+    }
+    let register = registration(&broker, &seed.identity, directories, seed.previous_broker_epoch);
     join(&mut node, register).await?;
     let mut effects = Effects {
-        publisher: Publisher::new(settings.node_id, broker.router.shards()),
+        publisher: Publisher::new(settings.node_id, broker.router.shards(), homes),
         broker: broker.clone(),
+        control: control.clone(),
     };
     effects.publish_first(node.image()).await;
     control.joined.0.set(true);
@@ -228,10 +268,13 @@ async fn join<E: Env, Q: QuorumLog>(
 struct Effects<E: Env> {
     broker: Rc<Broker<E>>,
     publisher: Publisher,
+    control: Control,
 }
 
 impl<E: Env> NodeEffects for Effects<E> {
     async fn publish(&mut self, image: &Arc<MetadataImage>, changes: &ImageChanges) {
+        self.publisher
+            .lost(std::mem::take(&mut *self.control.lost.borrow_mut()));
         let (done, is_done) = flume::bounded(usize::from(self.broker.router.shards()));
         let mut publication = self.publisher.next(image.clone(), changes, done);
         let Some(mut deletions) = publication.deletions_first() else {
@@ -241,6 +284,24 @@ impl<E: Env> NodeEffects for Effects<E> {
         deletions.done = deleted;
         self.hand_out(deletions, is_deleted).await;
         self.hand_out(publication, is_done).await;
+    }
+
+    /// A topic whose partitions cannot be opened is there, and cannot be used: whoever creates it is told.
+    fn review(&mut self, response: &mut ControllerResponse) {
+        let ControllerResponse::CreateTopics(created) = response else {
+            return;
+        };
+        for topic in created
+            .topics
+            .iter_mut()
+            .filter(|t| t.error_code == ErrorCode::NONE)
+        {
+            if self.publisher.is_lost(TopicId(topic.topic_id.0)) {
+                topic.error_code = ErrorCode::KAFKA_STORAGE_ERROR;
+                let message = "The topic was created, but files of its partitions could not be; the broker's log says why.";
+                topic.error_message = Some(Str::from_static(message));
+            }
+        }
     }
 
     /// A quorum of one has no peers.
@@ -254,7 +315,7 @@ impl<E: Env> Effects<E> {
         self.hand_out(publication, is_done).await;
     }
 
-    async fn hand_out(&self, publication: Publication, is_done: flume::Receiver<ShardId>) {
+    async fn hand_out(&mut self, publication: Publication, is_done: flume::Receiver<Opened>) {
         let shards = self.broker.router.shards();
         for shard in 0..shards {
             self.broker
@@ -263,9 +324,12 @@ impl<E: Env> Effects<E> {
         }
         drop(publication);
         for _ in 0..shards {
-            if is_done.recv_async().await.is_err() {
+            let Ok(opened) = is_done.recv_async().await else {
                 return;
-            }
+            };
+            let failed = self.publisher.lost(opened.failed);
+            self.control
+                .lost(self.broker.settings.node_id, failed.into_iter().collect());
         }
     }
 }
@@ -273,6 +337,7 @@ impl<E: Env> Effects<E> {
 fn registration<E: Env>(
     broker: &Broker<E>,
     identity: &Identity,
+    log_dirs: Vec<Uuid>,
     previous_broker_epoch: i64,
 ) -> BrokerRegistrationRequest {
     let settings = &broker.settings;
@@ -294,7 +359,7 @@ fn registration<E: Env>(
         listeners: settings.listeners.iter().map(listener).collect(),
         features: crate::features::FEATURES.iter().map(feature).collect(),
         rack: settings.rack.clone().map(Str::from),
-        log_dirs: vec![identity.directory],
+        log_dirs,
         previous_broker_epoch,
         ..Default::default()
     }

@@ -1,6 +1,7 @@
 //! The broker as one shard sees it: what request handlers work with. One per shard, shared by its connections.
 
 use std::cell::{Cell, RefCell};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -10,15 +11,18 @@ use shard::controller::{ControllerCommand, ControllerResponse};
 use shard::coordinator::driver::{GroupPage, PageCursor};
 use shard::env::Env;
 use shard::fetch::session::FetchSessions;
+use shard::ids::LogDir;
 use shard::router::Router;
 use shard::runtime::port::PortReply;
 use storage::notify::Notify;
+use storage::types::LogId;
 
 use crate::api::fetch_sessions::SessionStep;
 use crate::api::init_producer_id::ProducerIds;
 use crate::config::settings::Settings;
 use crate::control::{CONTROLLER_SHARD, CommandReply};
 use crate::listener::complaints::Complaints;
+use crate::log_dirs::LogDirs;
 use crate::observe::metrics::Metrics;
 use crate::observe::shard::{ShardSnapshot, Vitals};
 use crate::publish::Publication;
@@ -41,6 +45,10 @@ pub enum NodeMessage {
     Groups(Option<PageCursor>, PortReply<GroupPage>),
     /// From the admin server: whether the shard answers, and what it lacks.
     Vitals(PortReply<Vitals>),
+    /// A log directory failed on some shard: it is offline on all.
+    DirFailed(LogDir),
+    /// To the controller's shard: partitions of this node that cannot be served any more.
+    Lost(Vec<LogId>),
     /// Stop: no new connections, finish what has begun.
     Stop,
 }
@@ -53,6 +61,8 @@ pub struct Broker<E: Env> {
     pub router: Router<NodeMessage>,
     /// The process's settings.
     pub settings: Arc<Settings>,
+    /// The log directories.
+    pub log_dirs: LogDirs,
     /// This shard's memory.
     pub budget: Budget,
     /// This shard's counters.
@@ -78,6 +88,7 @@ impl<E: Env> Broker<E> {
         env: E,
         router: Router<NodeMessage>,
         settings: Arc<Settings>,
+        log_dirs: LogDirs,
         budget: Budget,
         view: View,
     ) -> Self {
@@ -87,6 +98,7 @@ impl<E: Env> Broker<E> {
             env,
             router,
             settings,
+            log_dirs,
             budget,
             metrics: Rc::default(),
             sessions: RefCell::new(FetchSessions::new(shard, shards, slots)),
@@ -128,10 +140,16 @@ impl<E: Env> Broker<E> {
         answer.recv_async().await.ok()
     }
 
-    /// Total and usable bytes of the log directory's file system; `None` when it does not say.
+    /// Tells the controller that partitions of this node cannot be served any more.
+    pub fn lost(&self, logs: Vec<LogId>) {
+        if !logs.is_empty() {
+            self.router.tell(CONTROLLER_SHARD, NodeMessage::Lost(logs));
+        }
+    }
+
+    /// Total and usable bytes of the file system of a log directory; `None` when it does not say.
     #[must_use]
-    pub fn log_dir_space(&self) -> Option<(i64, i64)> {
-        let dir = self.settings.log_dirs.first()?;
+    pub fn log_dir_space(dir: &Path) -> Option<(i64, i64)> {
         let stat = nix::sys::statvfs::statvfs(dir).ok()?;
         let bytes = |blocks: u64| i64::try_from(blocks.saturating_mul(stat.fragment_size())).ok();
         Some((bytes(stat.blocks())?, bytes(stat.blocks_available())?))

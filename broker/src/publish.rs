@@ -2,6 +2,7 @@
 //! logs in line with it, shows it to its requests, and says so. A command is answered after that, so that a created topic
 //! can be used at once (BR-026).
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,15 +12,16 @@ use shard::config::TopicSettings;
 use shard::coordinator::driver::GroupDriver;
 use shard::driver::OwnerDriver;
 use shard::env::Env;
-use shard::ids::{BrokerId, ShardId};
+use shard::ids::{BrokerId, LogDir, ShardId};
 use shard::image::{ImageChanges, MetadataImage};
-use shard::owner::{LogsIo, PartitionSettings};
+use shard::owner::{DirLog, Dirs, LogsIo, PartitionSettings};
 use shard::placement::Placement;
 use storage::error::StorageError;
 use storage::notify::join_all;
 use storage::types::{LeaderEpoch, LogId, TopicId};
 
 use crate::api::groups::OFFSETS_TOPIC;
+use crate::homes::Homes;
 use crate::node::{Broker, NodeMessage};
 use crate::view::View;
 
@@ -32,8 +34,19 @@ pub struct Publication {
     pub placement: Arc<Placement>,
     /// What to do about logs, in order; each shard looks for its own.
     pub changes: Arc<[LogChange]>,
+    /// Partitions of this node that cannot be served, in a directory that failed or for what their files hold.
+    pub offline: Arc<BTreeSet<LogId>>,
     /// Told by each shard when it is done.
-    pub done: flume::Sender<ShardId>,
+    pub done: flume::Sender<Opened>,
+}
+
+/// A shard has carried a publication out.
+#[derive(Clone, Debug)]
+pub struct Opened {
+    /// Who.
+    pub shard: ShardId,
+    /// What it could not open; what only waits for space is not among it.
+    pub failed: Vec<LogId>,
 }
 
 impl Publication {
@@ -41,7 +54,7 @@ impl Publication {
     /// open: a topic that was deleted and one created with its name may be on different shards and use the same directory names.
     pub fn deletions_first(&mut self) -> Option<Self> {
         let is_deletion = |change: &LogChange| change.what == LogChangeKind::Delete;
-        let opens = |change: &LogChange| matches!(change.what, LogChangeKind::Open(_));
+        let opens = |change: &LogChange| matches!(change.what, LogChangeKind::Open(..));
         if !(self.changes.iter().any(is_deletion) && self.changes.iter().any(opens)) {
             return None;
         }
@@ -70,8 +83,8 @@ pub struct LogChange {
 /// What happens to a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogChangeKind {
-    /// Open or create it, and lead it in this epoch.
-    Open(LeaderEpoch),
+    /// Open or create it in this directory, and lead it in this epoch.
+    Open(LeaderEpoch, LogDir),
     /// The topic's settings changed.
     Reconfigure,
     /// The topic is gone.
@@ -83,30 +96,59 @@ pub enum LogChangeKind {
 pub struct Publisher {
     node: BrokerId,
     placement: Arc<Placement>,
+    homes: Homes,
+    offline: Arc<BTreeSet<LogId>>,
 }
 
 impl Publisher {
     /// A publisher of nothing yet on a node with that many shards.
     #[must_use]
-    pub fn new(node: BrokerId, shards: u16) -> Self {
+    pub fn new(node: BrokerId, shards: u16, homes: Homes) -> Self {
         Self {
             node,
             placement: Arc::new(Placement::new(shards)),
+            homes,
+            offline: Arc::default(),
         }
     }
 
+    /// These partitions cannot be served any more; returns those that could so far. The next publication says it.
+    pub fn lost(&mut self, logs: impl IntoIterator<Item = LogId>) -> BTreeSet<LogId> {
+        let new: BTreeSet<LogId> = logs
+            .into_iter()
+            .filter(|log| !self.offline.contains(log))
+            .collect();
+        if !new.is_empty() {
+            Arc::make_mut(&mut self.offline).extend(new.iter().copied());
+        }
+        new
+    }
+
+    /// Whether one of these partitions cannot be served.
+    #[must_use]
+    pub fn is_lost(&self, topic: TopicId) -> bool {
+        let first = LogId { topic, partition: 0 };
+        let last = LogId {
+            topic,
+            partition: i32::MAX,
+        };
+        self.offline.range(first..=last).next().is_some()
+    }
+
     /// The publication of a first image: every partition of this node is opened.
-    pub fn first(&mut self, image: Arc<MetadataImage>, done: flume::Sender<ShardId>) -> Publication {
+    pub fn first(&mut self, image: Arc<MetadataImage>, done: flume::Sender<Opened>) -> Publication {
         let placement = Placement::of_image(self.placement.shards(), &image, self.node);
         let changes = placement
             .iter()
-            .filter_map(|(log, shard)| open(&image, log, shard))
+            .filter_map(|(log, shard)| open(&image, log, shard, &mut self.homes, false))
             .collect();
+        self.homes.all_are_placed();
         self.placement = Arc::new(placement);
         Publication {
             image,
             placement: self.placement.clone(),
             changes,
+            offline: self.offline.clone(),
             done,
         }
     }
@@ -116,7 +158,7 @@ impl Publisher {
         &mut self,
         image: Arc<MetadataImage>,
         changes: &ImageChanges,
-        done: flume::Sender<ShardId>,
+        done: flume::Sender<Opened>,
     ) -> Publication {
         let before = self.placement.clone();
         let after = before.updated(&image, changes, self.node);
@@ -128,6 +170,10 @@ impl Publisher {
                     partition,
                 };
                 if let Some(shard) = before.owner(log) {
+                    self.homes.remove(log);
+                    if self.offline.contains(&log) {
+                        Arc::make_mut(&mut self.offline).remove(&log);
+                    }
                     let what = LogChangeKind::Delete;
                     log_changes.push(LogChange {
                         log,
@@ -144,7 +190,7 @@ impl Publisher {
                 partition: *partition,
             };
             if let (None, Some(shard)) = (before.owner(log), after.owner(log)) {
-                log_changes.extend(open(&image, log, shard));
+                log_changes.extend(open(&image, log, shard, &mut self.homes, true));
             }
         }
         for topic in reconfigured(&image, changes) {
@@ -167,15 +213,23 @@ impl Publisher {
             image,
             placement: self.placement.clone(),
             changes: log_changes.into(),
+            offline: self.offline.clone(),
             done,
         }
     }
 }
 
-fn open(image: &MetadataImage, log: LogId, shard: ShardId) -> Option<LogChange> {
+fn open(
+    image: &MetadataImage,
+    log: LogId,
+    shard: ShardId,
+    homes: &mut Homes,
+    is_new: bool,
+) -> Option<LogChange> {
     let topic = image.topics.by_id(log.topic)?;
     let partition = topic.partition(log.partition)?;
-    let what = LogChangeKind::Open(partition.leader_epoch);
+    let dir = homes.place(log, &format!("{}-{}", topic.name, log.partition), is_new);
+    let what = LogChangeKind::Open(partition.leader_epoch, dir);
     Some(LogChange {
         log,
         topic: topic.name.clone(),
@@ -216,7 +270,7 @@ pub async fn follow<E: Env, L: LogsIo>(
     broker: Rc<Broker<E>>,
     driver: OwnerDriver<E, L, NodeMessage>,
     groups: GroupDriver<E, NodeMessage>,
-    logs: L,
+    logs: Dirs<L>,
     publications: flume::Receiver<Publication>,
 ) {
     // Logs that found no space when they were opened: they are served as soon as there is some.
@@ -243,17 +297,19 @@ pub async fn follow<E: Env, L: LogsIo>(
             image,
             placement,
             changes,
+            offline,
             done,
         } = publication;
-        let view = View::new(image, placement, broker.settings.node_id, fixed);
+        let view = View::new(image, placement, broker.settings.node_id, fixed).without(offline);
+        let mut failed = Vec::new();
         let mine = || changes.iter().filter(|c| c.shard == shard);
         let opening = mine()
-            .filter(|c| matches!(c.what, LogChangeKind::Open(_)))
+            .filter(|c| matches!(c.what, LogChangeKind::Open(..)))
             .count();
         broker.metrics.logs_to_open(opening);
         let mine: Vec<&LogChange> = mine().collect();
         // Logs are opened side by side: most of it is waiting for the disk. Everything else keeps its order.
-        let opens = |change: &LogChange| matches!(change.what, LogChangeKind::Open(_));
+        let opens = |change: &LogChange| matches!(change.what, LogChangeKind::Open(..));
         for run in mine.chunk_by(|a, b| opens(a) && opens(b)) {
             for some in run.chunks(OPENING_MAX) {
                 let carried = some
@@ -263,8 +319,10 @@ pub async fn follow<E: Env, L: LogsIo>(
                     waiting.retain(|waiting| {
                         waiting.log != change.log || change.what == LogChangeKind::Reconfigure
                     });
-                    if outcome == Carried::NoSpace {
-                        waiting.push((*change).clone());
+                    match outcome {
+                        Carried::Done => {}
+                        Carried::NoSpace => waiting.push((*change).clone()),
+                        Carried::Failed => failed.push(change.log),
                     }
                 }
             }
@@ -272,7 +330,7 @@ pub async fn follow<E: Env, L: LogsIo>(
         lead_groups(&groups, &changes, shard);
         broker.set_view(view);
         // Nobody waits for it any more only when the node stops.
-        let _ = done.send(shard);
+        let _ = done.send(Opened { shard, failed });
     }
 }
 
@@ -281,7 +339,7 @@ fn lead_groups<E: Env>(groups: &GroupDriver<E, NodeMessage>, changes: &[LogChang
     let is_groups = |change: &&LogChange| &*change.topic == OFFSETS_TOPIC && change.shard == shard;
     for change in changes.iter().filter(is_groups) {
         match change.what {
-            LogChangeKind::Open(_) => groups.lead(change.log),
+            LogChangeKind::Open(..) => groups.lead(change.log),
             LogChangeKind::Delete => groups.resign(change.log),
             LogChangeKind::Reconfigure => {}
         }
@@ -300,8 +358,10 @@ fn lead_groups<E: Env>(groups: &GroupDriver<E, NodeMessage>, changes: &[LogChang
 /// How a change to a log went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Carried {
-    /// It was made, or cannot be; that was said then.
+    /// It was made.
     Done,
+    /// The log cannot be opened, as was said in the log.
+    Failed,
     /// The log could not be opened, since the disk is full.
     NoSpace,
 }
@@ -310,7 +370,7 @@ enum Carried {
 async fn reopen<E: Env, L: LogsIo>(
     broker: &Broker<E>,
     driver: &OwnerDriver<E, L, NodeMessage>,
-    logs: &L,
+    logs: &Dirs<L>,
     groups: &GroupDriver<E, NodeMessage>,
     waiting: &mut Vec<LogChange>,
 ) {
@@ -318,10 +378,14 @@ async fn reopen<E: Env, L: LogsIo>(
     let mut still = Vec::new();
     for change in waiting.drain(..) {
         // One stands for all: while the disk is full, thousands of tries would only wear it.
-        if still.is_empty() && carry_out(broker, driver, logs, &view, &change).await == Carried::Done {
-            lead_groups(groups, std::slice::from_ref(&change), change.shard);
-        } else {
+        if !still.is_empty() {
             still.push(change);
+            continue;
+        }
+        match carry_out(broker, driver, logs, &view, &change).await {
+            Carried::Done => lead_groups(groups, std::slice::from_ref(&change), change.shard),
+            Carried::NoSpace => still.push(change),
+            Carried::Failed => broker.lost(vec![change.log]),
         }
     }
     *waiting = still;
@@ -330,7 +394,7 @@ async fn reopen<E: Env, L: LogsIo>(
 async fn carry_out<E: Env, L: LogsIo>(
     broker: &Broker<E>,
     driver: &OwnerDriver<E, L, NodeMessage>,
-    logs: &L,
+    logs: &Dirs<L>,
     view: &View,
     change: &LogChange,
 ) -> Carried {
@@ -340,13 +404,20 @@ async fn carry_out<E: Env, L: LogsIo>(
         .by_id(change.log.topic)
         .map(|topic| view.settings(topic));
     match (change.what, settings) {
-        (LogChangeKind::Open(epoch), Some(settings)) => {
-            let opened = logs
-                .open(change.log, &change.topic, &settings, broker.env.wall())
-                .await;
+        (LogChangeKind::Open(epoch, dir), Some(settings)) => {
+            let opened = match logs.get(dir) {
+                Some(logs) => {
+                    let wall = broker.env.wall();
+                    logs.open(change.log, &change.topic, &settings, wall).await
+                }
+                None => Err(StorageError::Offline(Rc::from(
+                    "it could not be used at the start",
+                ))),
+            };
             match opened {
                 Ok(log) => {
                     broker.metrics.log_opened(change.log, true);
+                    let log = DirLog { dir, log };
                     driver.with_owner(|owner| {
                         owner.adopt(change.log, log, epoch, partition_settings(&settings))
                     });
@@ -358,29 +429,30 @@ async fn carry_out<E: Env, L: LogsIo>(
                     if is_first {
                         tracing::error!(topic = %change.topic, partition, %error, "the partition is offline");
                     }
-                    if matches!(error, StorageError::NoSpace(_)) {
-                        return Carried::NoSpace;
-                    }
+                    return match error {
+                        StorageError::NoSpace(_) => Carried::NoSpace,
+                        _ => Carried::Failed,
+                    };
                 }
             }
         }
         (LogChangeKind::Reconfigure, Some(settings)) => {
             driver.with_owner(|owner| owner.reconfigure(change.log, partition_settings(&settings)));
             if let Some(log) = driver.with_owner(|owner| owner.log_of(change.log)) {
-                logs.configure(log, &settings);
+                logs.of(&log).configure(log.log, &settings);
             }
         }
         (LogChangeKind::Delete, _) => {
             broker.metrics.log_gone(change.log);
             if let Some(log) = driver.with_owner(|owner| owner.release(change.log))
-                && let Err(error) = logs.delete(log).await
+                && let Err(error) = logs.of(&log).delete(log.log).await
             {
                 let partition = change.log.partition;
                 tracing::error!(topic = %change.topic, partition, %error, "a deleted partition's files stay");
             }
         }
         // The topic is gone again by now.
-        (LogChangeKind::Open(_), None) => broker.metrics.log_opened(change.log, true),
+        (LogChangeKind::Open(..), None) => broker.metrics.log_opened(change.log, true),
         (LogChangeKind::Reconfigure, None) => {}
     }
     Carried::Done
@@ -412,11 +484,12 @@ mod tests {
             image: Arc::new(MetadataImage::empty("c")),
             placement: Arc::new(Placement::new(2)),
             changes: changes.into(),
+            offline: Arc::default(),
             done: done.clone(),
         };
         let (delete, open) = (
             change(0, LogChangeKind::Delete),
-            change(1, LogChangeKind::Open(LeaderEpoch(0))),
+            change(1, LogChangeKind::Open(LeaderEpoch(0), LogDir(0))),
         );
         let mut both = publication(&[open.clone(), delete.clone()]);
         let first = both.deletions_first().expect("a deletion and a new log");

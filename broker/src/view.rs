@@ -2,6 +2,7 @@
 //! topics' settings as resolved here. Replaced as a whole when metadata changes; a request keeps the one it began with.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -22,6 +23,8 @@ pub struct View {
     pub placement: Arc<Placement>,
     node: BrokerId,
     fixed: Arc<Overrides>,
+    /// Partitions of this node that cannot be served.
+    offline: Arc<BTreeSet<LogId>>,
     /// Settings resolved so far; a topic costs about 300 bytes per shard that serves it.
     settings: RefCell<HashMap<TopicId, Rc<TopicSettings>, foldhash::fast::FixedState>>,
 }
@@ -42,17 +45,20 @@ pub enum Home {
     Shard(ShardId, LogId),
     /// Another broker leads it, or nobody does.
     Elsewhere,
+    /// This node holds it and cannot serve it: its log directory failed, or its files are damaged.
+    Offline,
 }
 
 impl Home {
     /// The shard to ask and the log to name.
     ///
     /// # Errors
-    /// `NOT_LEADER_OR_FOLLOWER` for a partition that is not served here.
+    /// `NOT_LEADER_OR_FOLLOWER` for a partition that is not served here, `KAFKA_STORAGE_ERROR` for one that would be.
     pub fn here(self) -> Result<(ShardId, LogId), ErrorCode> {
         match self {
             Self::Shard(shard, log) => Ok((shard, log)),
             Self::Elsewhere => Err(ErrorCode::NOT_LEADER_OR_FOLLOWER),
+            Self::Offline => Err(ErrorCode::KAFKA_STORAGE_ERROR),
         }
     }
 }
@@ -71,8 +77,22 @@ impl View {
             placement,
             node,
             fixed,
+            offline: Arc::default(),
             settings: RefCell::default(),
         }
+    }
+
+    /// The same on a node that cannot serve these partitions of its own.
+    #[must_use]
+    pub fn without(mut self, offline: Arc<BTreeSet<LogId>>) -> Self {
+        self.offline = offline;
+        self
+    }
+
+    /// Whether `broker` is this node, and cannot serve the partition although it holds it.
+    #[must_use]
+    pub fn is_offline(&self, broker: BrokerId, topic: TopicId, partition: i32) -> bool {
+        broker == self.node && self.offline.contains(&LogId { topic, partition })
     }
 
     /// The topic of that name or id; the error is the API's for an unknown one (PR-4, FE-16, MD-3).
@@ -116,6 +136,7 @@ impl View {
             partition: index,
         };
         let home = match self.placement.owner(log) {
+            Some(_) if self.offline.contains(&log) => Home::Offline,
             Some(shard) if partition.leader == Some(self.node) => Home::Shard(shard, log),
             _ => Home::Elsewhere,
         };

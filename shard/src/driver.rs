@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use storage::error::StorageError;
 use storage::log::query::ProducerSweep;
+use storage::types::LogId;
 
 use crate::coordinator::driver::GroupDriver;
 use crate::env::{Env, Instant};
+use crate::ids::LogDir;
 use crate::message::ShardReply;
-use crate::owner::{ColdFetch, LogsIo, OffsetLookup, Owner, OwnerOutput};
+use crate::owner::{ColdFetch, DirLog, Dirs, InDir, LogsIo, OffsetLookup, Owner, OwnerOutput};
 use crate::router::{Router, ShardMessage};
 use crate::runtime::mailbox::Inbox;
 use crate::scrub;
@@ -41,18 +43,18 @@ pub struct OwnerDriver<E: Env, L: LogsIo, N: Send + 'static>(Rc<Inner<E, L, N>>)
 
 struct Inner<E: Env, L: LogsIo, N: Send + 'static> {
     env: E,
-    owner: RefCell<Owner<L>>,
-    logs: L,
+    owner: RefCell<Owner<Dirs<L>>>,
+    logs: Dirs<L>,
     router: Router<N>,
     deadlines: Notify,
-    cold: RefCell<VecDeque<ColdFetch<L::Cold>>>,
+    cold: RefCell<VecDeque<ColdFetch<InDir<L::Cold>>>>,
     cold_readers: Cell<usize>,
 }
 
 impl<E: Env, L: LogsIo, N: Send + 'static> OwnerDriver<E, L, N> {
     /// A driver of `owner`, whose storage is `logs`.
     #[must_use]
-    pub fn new(env: E, owner: Owner<L>, logs: L, router: Router<N>) -> Self {
+    pub fn new(env: E, owner: Owner<Dirs<L>>, logs: Dirs<L>, router: Router<N>) -> Self {
         Self(Rc::new(Inner {
             env,
             owner: RefCell::new(owner),
@@ -65,47 +67,56 @@ impl<E: Env, L: LogsIo, N: Send + 'static> OwnerDriver<E, L, N> {
     }
 
     /// Looks at or changes the owner, then carries out what came of it.
-    pub fn with_owner<T>(&self, change: impl FnOnce(&mut Owner<L>) -> T) -> T {
+    pub fn with_owner<T>(&self, change: impl FnOnce(&mut Owner<Dirs<L>>) -> T) -> T {
         let result = change(&mut self.0.owner.borrow_mut());
         self.carry_out();
         result
     }
 
-    /// Starts the committer, the storage's background work and the deadline task. `on_commit` is told how long each group commit took from the moment it
-    /// had something to do, `on_failure` when storage has failed; it is offline then.
+    /// Starts the deadline task and, for each log directory, the committer and the storage's background work. `on_commit` is
+    /// told how long each group commit took from the moment it had something to do, `on_failure` when a directory has failed,
+    /// with the partitions that it takes offline.
     pub fn start(
         &self,
-        on_commit: impl FnMut(Duration) + 'static,
-        on_failure: impl FnOnce(StorageError) + 'static,
+        on_commit: impl Fn(Duration) + 'static,
+        on_failure: impl Fn(LogDir, StorageError, Vec<LogId>) + 'static,
     ) {
         let driver = self.clone();
-        self.0.env.spawn(async move {
-            let error = driver.commit_until_failure(on_commit).await;
-            driver.with_owner(Owner::storage_failed);
-            on_failure(error);
-        });
-        let driver = self.clone();
         self.0.env.spawn(async move { driver.watch_deadlines().await });
-        let driver = self.clone();
-        self.0.env.spawn(async move { driver.sync_in_time().await });
-        let env = self.0.env.clone();
-        self.0.logs.set_clock(Rc::new(move || env.now().0));
-        self.0
-            .env
-            .spawn(scrub::time_io(self.0.env.clone(), self.0.logs.clone()));
-        let driver = self.clone();
-        self.0.env.spawn(async move { driver.watch_space().await });
-        for _ in 0..READ_AHEAD_TASKS {
-            let logs = self.0.logs.clone();
-            self.0
-                .env
-                .spawn(async move { while logs.read_ahead().await.is_ok() {} });
+        let (on_commit, on_failure) = (Rc::new(on_commit), Rc::new(on_failure));
+        for (dir, logs) in self.0.logs.iter() {
+            self.start_dir(dir, logs, on_commit.clone(), on_failure.clone());
         }
-        let logs = self.0.logs.clone();
+    }
+
+    fn start_dir(
+        &self,
+        dir: LogDir,
+        logs: &L,
+        on_commit: Rc<impl Fn(Duration) + 'static>,
+        on_failure: Rc<impl Fn(LogDir, StorageError, Vec<LogId>) + 'static>,
+    ) {
+        let env = &self.0.env;
+        let (driver, commits) = (self.clone(), logs.clone());
+        env.spawn(async move {
+            let error = driver.commit_until_failure(dir, &commits, &*on_commit).await;
+            let offline = driver.with_owner(Owner::storage_failed);
+            on_failure(dir, error, offline);
+        });
+        let clock = env.clone();
+        logs.set_clock(Rc::new(move || clock.now().0));
+        env.spawn(scrub::time_io(env.clone(), logs.clone()));
+        let (driver, syncs) = (self.clone(), logs.clone());
+        env.spawn(async move { driver.sync_in_time(&syncs).await });
+        let (driver, space) = (self.clone(), logs.clone());
+        env.spawn(async move { driver.watch_space(&space).await });
+        for _ in 0..READ_AHEAD_TASKS {
+            let ahead = logs.clone();
+            env.spawn(async move { while ahead.read_ahead().await.is_ok() {} });
+        }
+        let background = logs.clone();
         // Its failure is the committer's too, which reports it.
-        self.0
-            .env
-            .spawn(async move { while logs.background().await.is_ok() {} });
+        env.spawn(async move { while background.background().await.is_ok() {} });
     }
 
     /// Handles the shard's messages for ever; `groups` gets those for coordinators, `on_node` the process's own.
@@ -143,12 +154,15 @@ impl<E: Env, L: LogsIo, N: Send + 'static> OwnerDriver<E, L, N> {
     pub async fn forget_idle_producers(self, interval: Duration) {
         loop {
             self.0.env.sleep(interval).await;
-            let mut sweep = ProducerSweep::default();
+            let mut sweep;
             let mut forgotten = 0;
-            while !sweep.is_over() {
-                let now = self.0.env.wall();
-                forgotten += self.0.logs.sweep_producers(&mut sweep, now, PRODUCERS_PER_TURN);
-                self.0.env.yield_to_reactor().await;
+            for (_, logs) in self.0.logs.iter() {
+                sweep = ProducerSweep::default();
+                while !sweep.is_over() {
+                    let now = self.0.env.wall();
+                    forgotten += logs.sweep_producers(&mut sweep, now, PRODUCERS_PER_TURN);
+                    self.0.env.yield_to_reactor().await;
+                }
             }
             if forgotten > 0 {
                 tracing::debug!(forgotten, "idle producers are forgotten");
@@ -156,21 +170,26 @@ impl<E: Env, L: LogsIo, N: Send + 'static> OwnerDriver<E, L, N> {
         }
     }
 
-    async fn commit_until_failure(&self, mut on_commit: impl FnMut(Duration)) -> StorageError {
+    async fn commit_until_failure(
+        &self,
+        dir: LogDir,
+        logs: &L,
+        on_commit: &impl Fn(Duration),
+    ) -> StorageError {
         loop {
-            self.0.logs.staged().await;
+            logs.staged().await;
             let began = self.0.env.now();
-            match self.0.logs.commit().await {
+            match logs.commit().await {
                 Ok(moved) => {
                     let now = self.0.env.now();
-                    self.0.logs.note_time(now);
+                    logs.note_time(now);
                     on_commit(now.since(began));
                     if moved.is_empty() {
                         // It may not have waited for the disk, and then this loop would never let anybody else run.
                         self.0.env.yield_to_reactor().await;
                     }
                     for (log, end) in moved {
-                        self.0.owner.borrow_mut().durable(log, end);
+                        self.0.owner.borrow_mut().durable(DirLog { dir, log }, end);
                     }
                     self.carry_out();
                 }
@@ -180,8 +199,8 @@ impl<E: Env, L: LogsIo, N: Send + 'static> OwnerDriver<E, L, N> {
     }
 
     /// Syncs in time what was acknowledged without a sync. A failure is the committer's too, which reports it.
-    async fn sync_in_time(&self) {
-        let Inner { env, logs, .. } = &*self.0;
+    async fn sync_in_time(&self, logs: &L) {
+        let env = &self.0.env;
         while let Ok(next) = logs.sync_due(env.now()).await {
             match next {
                 None => logs.sync_schedule_moved().await,
@@ -194,9 +213,9 @@ impl<E: Env, L: LogsIo, N: Send + 'static> OwnerDriver<E, L, N> {
     }
 
     /// Looks at the free space, for ever: what a full disk has stopped goes on by itself.
-    async fn watch_space(&self) {
+    async fn watch_space(&self, logs: &L) {
         loop {
-            self.0.logs.watch_space(self.0.env.now()).await;
+            logs.watch_space(self.0.env.now()).await;
             self.0.env.sleep(SPACE_INTERVAL).await;
         }
     }
@@ -254,17 +273,23 @@ impl<E: Env, L: LogsIo, N: Send + 'static> OwnerDriver<E, L, N> {
         self.0.cold_readers.set(self.0.cold_readers.get() - 1);
     }
 
-    async fn read_cold(&self, fetch: ColdFetch<L::Cold>) {
+    async fn read_cold(&self, fetch: ColdFetch<InDir<L::Cold>>) {
         let mut pieces = Vec::with_capacity(fetch.pieces.len());
         for piece in &fetch.pieces {
-            pieces.push(self.0.logs.read_cold(&piece.plan).await);
+            let InDir { dir, what } = &piece.plan;
+            let read = match self.0.logs.get(*dir) {
+                Some(logs) => logs.read_cold(what).await,
+                None => None,
+            };
+            pieces.push(read);
         }
         self.with_owner(|owner| owner.cold_done(fetch, pieces));
     }
 
-    async fn look_up(&self, mut lookup: OffsetLookup<L::Log>) {
+    async fn look_up(&self, mut lookup: OffsetLookup<DirLog<L::Log>>) {
         for open in &lookup.open {
-            let answer = self.0.logs.look_up(&self.0.env, open.log, open.what).await;
+            let logs = self.0.logs.of(&open.log);
+            let answer = logs.look_up(&self.0.env, open.log.log, open.what).await;
             lookup.answers[open.place] = answer;
         }
         self.0

@@ -9,7 +9,7 @@ use storage::types::{LeaderEpoch, LogId, Offset, ProducerId};
 
 use crate::coordinator::group::GroupReply;
 use crate::env::Instant;
-use crate::ids::{BrokerId, ShardId};
+use crate::ids::{BrokerId, LogDir, ShardId};
 use crate::replies::ReplyToken;
 
 /// Where a reply goes: the shard that asked and its token there.
@@ -216,6 +216,8 @@ pub struct LogSummary {
     pub log_end: Offset,
     /// Segments it has.
     pub segments: usize,
+    /// The log directory it is in.
+    pub dir: LogDir,
 }
 
 /// The result of one partition of a produce.

@@ -516,7 +516,9 @@ fn shown_response(response: &ControllerResponse) -> String {
         ControllerResponse::UnregisterBroker(response) => {
             line("unregister", response.error_code, &response.error_message);
         }
-        ControllerResponse::BrokerHeartbeat(_) | ControllerResponse::FenceBroker => {}
+        ControllerResponse::BrokerHeartbeat(_)
+        | ControllerResponse::FenceBroker
+        | ControllerResponse::LogsOffline => {}
     }
     out
 }

@@ -114,7 +114,7 @@ async fn start(env: &SimEnv, disk: &SimDisk, snapshot_log_bytes: usize) -> Start
     disk.create_dir(dir()).await.expect("create");
     disk.sync_dir(Path::new("/")).await.expect("sync");
     recover_journals(disk, dir(), |_, _| {}).await.expect("recovery");
-    let identity = load_or_format(disk, dir(), NODE, &mut || env.random())
+    let identity = load_or_format(disk, dir(), NODE, None, &mut || env.random())
         .await
         .expect("identity");
     let options = StoreOptions {
@@ -475,7 +475,7 @@ fn another_nodes_directory_and_damaged_metadata_are_refused() {
         } = start(&env, &disk, 1 << 20).await;
         drop(node);
         store.close().await.expect("clean stop");
-        let error = load_or_format(&disk, dir(), BrokerId(2), &mut || 0)
+        let error = load_or_format(&disk, dir(), BrokerId(2), None, &mut || 0)
             .await
             .expect_err("it is node 1's");
         assert!(

@@ -126,6 +126,20 @@ pub struct IoTotals {
     pub waiting: usize,
 }
 
+impl IoTotals {
+    /// The sum with those of another directory.
+    #[must_use]
+    pub fn merged(self, other: Self) -> Self {
+        Self {
+            operations: self.operations + other.operations,
+            bytes: self.bytes + other.bytes,
+            waits: self.waits + other.waits,
+            wait_ns: self.wait_ns + other.wait_ns,
+            waiting: self.waiting + other.waiting,
+        }
+    }
+}
+
 /// See the module. Memory: under a kilobyte, and 32 bytes for each who waits.
 #[derive(Debug)]
 pub struct IoClasses {

@@ -79,6 +79,30 @@ pub struct ScrubStats {
     pub findings: usize,
 }
 
+impl ScrubStats {
+    /// The sum with those of another directory; a pass is over when it is over in both.
+    #[must_use]
+    pub fn merged(self, other: Self) -> Self {
+        let is_first = self == Self::default();
+        Self {
+            bytes: self.bytes + other.bytes,
+            segments: self.segments + other.segments,
+            passes: if is_first {
+                other.passes
+            } else {
+                self.passes.min(other.passes)
+            },
+            pass_ended_ms: if is_first {
+                other.pass_ended_ms
+            } else {
+                self.pass_ended_ms.min(other.pass_ended_ms)
+            },
+            findings_total: self.findings_total + other.findings_total,
+            findings: self.findings + other.findings,
+        }
+    }
+}
+
 /// A damaged place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {

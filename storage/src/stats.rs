@@ -62,6 +62,44 @@ pub struct CommitTotals {
     pub syncs: u64,
 }
 
+impl StoreStats {
+    /// The sum with another store's, of the same shard. The space is that of neither: directories are told apart.
+    #[must_use]
+    pub fn merged(self, other: Self) -> Self {
+        let (a, b) = (self, other);
+        Self {
+            commits: CommitTotals {
+                count: a.commits.count + b.commits.count,
+                bytes: a.commits.bytes + b.commits.bytes,
+                written_bytes: a.commits.written_bytes + b.commits.written_bytes,
+                syncs: a.commits.syncs + b.commits.syncs,
+            },
+            staged_bytes: a.staged_bytes + b.staged_bytes,
+            staged_bytes_max: a.staged_bytes_max + b.staged_bytes_max,
+            unwritten_bytes: a.unwritten_bytes + b.unwritten_bytes,
+            cache: CacheStats {
+                hits: a.cache.hits + b.cache.hits,
+                misses: a.cache.misses + b.cache.misses,
+                hit_bytes: a.cache.hit_bytes + b.cache.hit_bytes,
+                inserted: a.cache.inserted + b.cache.inserted,
+                evicted: a.cache.evicted + b.cache.evicted,
+            },
+            cache_bytes: a.cache_bytes + b.cache_bytes,
+            cache_bytes_max: a.cache_bytes_max + b.cache_bytes_max,
+            ahead_bytes: a.ahead_bytes + b.ahead_bytes,
+            read_ahead_bytes: a.read_ahead_bytes + b.read_ahead_bytes,
+            open_segment_files: a.open_segment_files + b.open_segment_files,
+            unsynced_bytes: a.unsynced_bytes + b.unsynced_bytes,
+            forced_syncs: a.forced_syncs + b.forced_syncs,
+            synced_ns: a.synced_ns + b.synced_ns,
+            io: std::array::from_fn(|class| a.io[class].merged(b.io[class])),
+            scrub: a.scrub.merged(b.scrub),
+            space: SpaceStats::default(),
+            is_offline: a.is_offline || b.is_offline,
+        }
+    }
+}
+
 impl CommitTotals {
     pub(crate) fn add(cell: &Cell<Self>, outcome: &CommitOutcome) {
         let before = cell.get();

@@ -362,9 +362,19 @@ impl<D: Disk> Store<D> {
         })
     }
 
+    /// Takes nothing more, for a reason that another store of the directory has found.
+    pub fn go_offline(&self, reason: &str) {
+        if !self.is_offline() {
+            self.take_offline(&StorageError::Offline(Rc::from(reason)));
+        }
+    }
+
     fn take_offline(&self, error: &StorageError) {
         tracing::error!(dir = %self.dir.display(), shard = self.shard, %error, "log directory goes offline");
-        self.offline.borrow_mut().get_or_insert_with(|| error.reason());
+        self.offline.borrow_mut().get_or_insert_with(|| match error {
+            StorageError::Offline(reason) => Rc::clone(reason),
+            error => error.reason(),
+        });
         self.staged.notify();
         self.moved.notify();
         self.behind.notify();

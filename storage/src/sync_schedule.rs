@@ -105,6 +105,33 @@ pub struct LossWindows {
     pub written: LossWindow,
 }
 
+impl LossWindow {
+    fn merged(self, other: Self) -> Self {
+        Self {
+            logs: self.logs + other.logs,
+            records: self.records + other.records,
+            bytes: self.bytes + other.bytes,
+            age_ms: self.age_ms.max(other.age_ms),
+            overdue_ms: self.overdue_ms.max(other.overdue_ms),
+            ms_max: self.ms_max.max(other.ms_max),
+            bytes_max: self.bytes_max.saturating_add(other.bytes_max),
+            records_max: self.records_max.saturating_add(other.records_max),
+        }
+    }
+}
+
+impl LossWindows {
+    /// The windows of two log directories together.
+    #[must_use]
+    pub fn merged(self, other: Self) -> Self {
+        Self {
+            fsync: self.fsync.merged(other.fsync),
+            interval: self.interval.merged(other.interval),
+            written: self.written.merged(other.written),
+        }
+    }
+}
+
 /// The unsynced logs of one store. Memory: about 200 bytes for each log that has unsynced records.
 #[derive(Debug, Default)]
 pub struct SyncSchedule {

@@ -61,11 +61,8 @@ pub struct Shape {
 impl SimLogs {
     /// Wraps the logs of a store.
     #[must_use]
-    pub fn new(inner: StoreLogs<SimDisk>, shape: Shape) -> Self {
-        Self {
-            inner,
-            shape: Rc::new(shape),
-        }
+    pub fn new(inner: StoreLogs<SimDisk>, shape: Rc<Shape>) -> Self {
+        Self { inner, shape }
     }
 
     /// The logs inside.
@@ -118,6 +115,10 @@ impl Logs for SimLogs {
             batch
         };
         self.inner.append(log, batch, leader_epoch, now)
+    }
+
+    fn is_offline(&self, log: LogRef) -> bool {
+        self.inner.is_offline(log)
     }
 
     fn lead(&self, log: LogRef, epoch: LeaderEpoch) {
@@ -183,6 +184,10 @@ impl LogsIo for SimLogs {
 
     async fn staged(&self) {
         self.inner.staged().await;
+    }
+
+    fn fail(&self, reason: &str) {
+        self.inner.fail(reason);
     }
 
     fn stats(&self) -> StoreStats {

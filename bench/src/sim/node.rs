@@ -7,17 +7,20 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use broker::assembly::{self, Gate, LastCall, Shard};
+use broker::assembly::{self, LastCall, Shard};
 use broker::config::settings::Settings;
 use broker::control::CONTROLLER_SHARD;
 use broker::exit::Failure;
+use broker::log_dirs::LogDirs;
 use broker::memory;
 use broker::node::NodeMessage;
+use broker::stores::{self, Gate};
 use protocol::ErrorCode;
 use protocol::Str;
 use protocol::messages::create_topics::{CreatableTopic, CreateTopicsRequest};
 use shard::controller::{ControllerCommand, ControllerResponse};
 use shard::ids::ShardId;
+use shard::owner::Dirs;
 use shard::owner::store::StoreLogs;
 use shard::router::ShardMessage;
 use shard::runtime::mailbox::{Mailbox, MailboxGauges, MailboxLimits, mailboxes};
@@ -88,8 +91,7 @@ impl Node {
             ..State::default()
         });
         let calls = assembly::last_calls(shards);
-        for (((shard, mailbox), gate), last_call) in (0..).zip(boxes).zip(assembly::gates(shards)).zip(calls)
-        {
+        for (((shard, mailbox), gate), last_call) in (0..).zip(boxes).zip(stores::gates(shards)).zip(calls) {
             let life = Life {
                 shard,
                 shards,
@@ -290,25 +292,38 @@ impl Life {
         gate: Gate,
         last_call: LastCall,
     ) -> Result<(), Failure> {
-        let store = assembly::open_store(self.disk.clone(), dir, self.shard, gate, self.options).await?;
+        let dirs = LogDirs::new([dir.to_owned()]);
+        let disks = vec![Some(self.disk.clone())];
+        let opened = stores::open_stores(&disks, &dirs, self.shard, gate, self.options).await?;
         let swaps = self.shape.canary == Some(Canary::SwappedAnswers);
-        let logs = SimLogs::new(StoreLogs::new(store.clone()), self.shape);
+        let shape = Rc::new(self.shape);
+        let wrapped = opened.iter().map(|store| {
+            let logs = StoreLogs::new(store.clone()?);
+            Some(SimLogs::new(logs, shape.clone()))
+        });
+        let logs = Dirs::new(wrapped);
         let failed = |state: Rc<State>, reason: String| {
             state.failed.borrow_mut().get_or_insert(reason);
             state.changed.notify();
         };
         let limits = memory::divide(1 << 28, self.shards, REQUEST_BYTES_MAX).limits;
         let state = self.state.clone();
-        let shard = assembly::start(&self.env, mailbox, self.settings, limits, &logs, move |error| {
-            failed(state, error.to_string());
-        });
+        let shard = assembly::start(
+            &self.env,
+            mailbox,
+            self.settings,
+            dirs,
+            limits,
+            &logs,
+            move |error| {
+                failed(state.clone(), error.to_string());
+            },
+        );
         let mut controller = None;
         if self.shard == CONTROLLER_SHARD.0 {
             let state = self.state.clone();
             let on_failure = move |failure: Failure| failed(state, failure.sentence);
-            let started =
-                assembly::start_controller(&shard, self.disk.clone(), store.clone(), dir, on_failure).await?;
-            controller = Some(started);
+            controller = Some(assembly::start_controller(&shard, &disks, &opened, on_failure).await?);
             shard.control.joined().await;
         }
         let broker = shard.broker.clone();
@@ -323,7 +338,7 @@ impl Life {
         })
         .await;
         last_call.wait().await;
-        assembly::close(&self.disk, &store, controller).await
+        assembly::close(&disks, &opened, controller).await
     }
 }
 

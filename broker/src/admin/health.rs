@@ -51,11 +51,15 @@ pub(super) async fn ready(State(admin): State<Admin>) -> Answer {
         Phase::Serving => vitals(&admin).await,
         Phase::Starting | Phase::Stopping => Vec::new(),
     };
-    let known: Vec<Vitals> = answers.iter().filter_map(|answer| answer.ok()).collect();
+    let known: Vec<Vitals> = answers.iter().filter_map(|answer| answer.clone().ok()).collect();
     let offline: usize = known.iter().map(|v| v.offline_partitions).sum();
     let damaged: usize = known.iter().map(|v| v.damaged_places).sum();
     let silent = silent_shards(&answers);
-    let is_full = known.iter().any(|v| v.space.refuses_writes);
+    let is_full = known
+        .iter()
+        .flat_map(|v| &v.spaces)
+        .any(|(_, space)| space.refuses_writes);
+    let offline_dirs = known.first().map_or(&[][..], |v| &v.offline_dirs);
     let is_storage_lost = known.iter().any(|v| v.is_storage_offline);
     let findings: Vec<Value> = facts
         .host
@@ -68,7 +72,8 @@ pub(super) async fn ready(State(admin): State<Admin>) -> Answer {
     let status = match phase {
         Phase::Starting | Phase::Stopping => phase.word(),
         Phase::Serving if !is_served => "failed",
-        Phase::Serving if is_full || offline > 0 || damaged > 0 || !findings.is_empty() => "degraded",
+        Phase::Serving if is_full || offline > 0 || damaged > 0 => "degraded",
+        Phase::Serving if !offline_dirs.is_empty() || !findings.is_empty() => "degraded",
         Phase::Serving => "ready",
     };
     let (journal_done, journal_bytes) = facts.progress.journal_bytes();
@@ -81,6 +86,7 @@ pub(super) async fn ready(State(admin): State<Admin>) -> Answer {
         "offline_partitions": offline,
         "damaged_places": damaged,
         "storage_offline": is_storage_lost,
+        "offline_log_dirs": offline_dirs,
         "disk": disk(&known, is_full),
         "silent_shards": silent,
         "recovery": {
@@ -98,15 +104,11 @@ pub(super) async fn ready(State(admin): State<Admin>) -> Answer {
     answer(code, &body)
 }
 
-/// The free space, as the shard sees it that has most waiting for it.
+/// The free space, of the directory that is full or has least, as the shard sees it that has most waiting for it.
 fn disk(known: &[Vitals], is_full: bool) -> Value {
-    let Some(worst) = known
-        .iter()
-        .map(|v| v.space)
-        .min_by_key(|space| space.usable_bytes)
-    else {
-        return Value::Null;
-    };
+    let spaces = || known.iter().flat_map(|v| &v.spaces).map(|(_, space)| *space);
+    let worst = spaces().min_by_key(|space| (!space.refuses_writes, space.usable_bytes));
+    let Some(worst) = worst else { return Value::Null };
     let sentence = "producers are refused until there is more free space than the reserve; reads, deletions and offset \
                     commits go on. Free some space, lower retention, or delete topics";
     json!({
@@ -115,7 +117,7 @@ fn disk(known: &[Vitals], is_full: bool) -> Value {
         "usable_bytes": worst.usable_bytes,
         "reserve_bytes": worst.reserve_bytes,
         "total_bytes": worst.total_bytes,
-        "seconds_to_full": known.iter().filter_map(|v| v.space.seconds_to_full()).min(),
+        "seconds_to_full": spaces().filter_map(|space| space.seconds_to_full()).min(),
     })
 }
 

@@ -243,12 +243,12 @@ fn storage(text: &mut Exposition, requests: &Snapshot, shards: &[ShardSnapshot])
         &requests.commit_latency,
     );
     let help = "Log directories that are offline.";
-    let is_offline = shards.iter().any(|s| s.storage.is_offline);
+    let offline = shards.iter().map(|s| s.offline_dirs).max().unwrap_or(0);
     text.single(
         "kafka_log_logmanager_offlinelogdirectorycount",
         Kind::Gauge,
         help,
-        is_offline,
+        offline,
     );
 }
 

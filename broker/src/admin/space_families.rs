@@ -1,10 +1,11 @@
-//! The metric families of the free space of the log directory: how much there is, when it will be gone, and whether
+//! The metric families of the free space of each log directory: how much there is, when it will be gone, and whether
 //! producers are refused.
 
 use std::path::PathBuf;
 
 use super::exposition::{Exposition, Kind, Number};
 use crate::observe::shard::ShardSnapshot;
+use shard::ids::LogDir;
 use storage::space::SpaceStats;
 
 /// One family with a sample for the log directory, none when it has no value.
@@ -62,14 +63,24 @@ const FAMILIES: [Family; 7] = [
 
 /// Writes the families.
 pub(super) fn write(text: &mut Exposition, log_dirs: &[PathBuf], shards: &[ShardSnapshot]) {
-    let (Some(dir), Some(space)) = (log_dirs.first(), merged(shards.iter().map(|s| s.storage.space))) else {
-        return;
+    let of_dir = |number| {
+        let known = shards.iter().flat_map(|s| &s.spaces);
+        merged(
+            known
+                .filter(|(dir, _)| *dir == LogDir(number))
+                .map(|(_, space)| *space),
+        )
     };
-    let dir = dir.display().to_string();
+    let spaces: Vec<_> = (0..)
+        .zip(log_dirs)
+        .filter_map(|(number, dir)| Some((dir.display().to_string(), of_dir(number)?)))
+        .collect();
     for (name, kind, help, of) in FAMILIES {
         let mut family = text.family(name, kind, help);
-        if let Some(value) = of(&space) {
-            family.sample(&[("log_dir", &dir)], value);
+        for (dir, space) in &spaces {
+            if let Some(value) = of(space) {
+                family.sample(&[("log_dir", dir)], value);
+            }
         }
     }
 }

@@ -2,15 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use protocol::Str;
 use protocol::messages::describe_log_dirs::{
     DescribeLogDirsPartition, DescribeLogDirsRequest, DescribeLogDirsResponse, DescribeLogDirsResult,
     DescribeLogDirsTopic,
 };
+use protocol::{ErrorCode, Str};
 use shard::env::Env;
 use shard::ids::ShardId;
 use shard::message::{LogSummary, ShardReply, ShardRequest};
 
+use crate::node::Broker;
 use crate::request::RequestContext;
 use crate::view::View;
 
@@ -26,19 +27,31 @@ pub async fn handle<E: Env>(
             .flat_map(|t| t.partitions.iter().map(|p| (t.topic.to_string(), *p)))
             .collect()
     });
-    let topics = topics(&view, logs(context).await, wanted.as_ref());
-    let space = context.broker.log_dir_space();
+    let logs = logs(context).await;
     let results = context
         .broker
-        .settings
         .log_dirs
         .iter()
-        .map(|dir| DescribeLogDirsResult {
-            log_dir: Str::from(dir.display().to_string()),
-            topics: topics.clone(),
-            total_bytes: space.map_or(-1, |s| s.0),
-            usable_bytes: space.map_or(-1, |s| s.1),
-            ..Default::default()
+        .map(|(dir, path, is_online)| {
+            let log_dir = Str::from(path.display().to_string());
+            if !is_online {
+                return DescribeLogDirsResult {
+                    error_code: ErrorCode::KAFKA_STORAGE_ERROR,
+                    log_dir,
+                    total_bytes: -1,
+                    usable_bytes: -1,
+                    ..Default::default()
+                };
+            }
+            let space = Broker::<E>::log_dir_space(path);
+            let here = logs.iter().filter(|log| log.dir == dir);
+            DescribeLogDirsResult {
+                log_dir,
+                topics: topics(&view, here, wanted.as_ref()),
+                total_bytes: space.map_or(-1, |s| s.0),
+                usable_bytes: space.map_or(-1, |s| s.1),
+                ..Default::default()
+            }
         })
         .collect();
     DescribeLogDirsResponse {
@@ -62,9 +75,9 @@ async fn logs<E: Env>(context: &RequestContext<E>) -> Vec<LogSummary> {
     logs
 }
 
-fn topics(
+fn topics<'a>(
     view: &View,
-    logs: Vec<LogSummary>,
+    logs: impl Iterator<Item = &'a LogSummary>,
     wanted: Option<&BTreeSet<(String, i32)>>,
 ) -> Vec<DescribeLogDirsTopic> {
     let mut by_topic: BTreeMap<String, Vec<DescribeLogDirsPartition>> = BTreeMap::new();

@@ -10,6 +10,7 @@ use protocol::{ErrorCode, Str, Uuid};
 use shard::controller::check_name;
 use shard::env::Env;
 use shard::image::{BrokerList, PartitionImage, TopicImage};
+use storage::types::TopicId;
 
 use super::authorized::TOPIC_OPERATIONS;
 use crate::request::RequestContext;
@@ -108,7 +109,7 @@ fn describe(view: &View, topic: &TopicImage, first: i32, left: usize) -> (TopicR
             next = Some(index);
             break;
         }
-        partitions.push(partition_row(view, index, partition));
+        partitions.push(partition_row(view, topic.id, index, partition));
     }
     let row = TopicRow {
         name: Some(Str::from(topic.name.to_string())),
@@ -121,9 +122,12 @@ fn describe(view: &View, topic: &TopicImage, first: i32, left: usize) -> (TopicR
     (row, next)
 }
 
-fn partition_row(view: &View, index: i32, partition: &PartitionImage) -> PartitionRow {
+fn partition_row(view: &View, topic: TopicId, index: i32, partition: &PartitionImage) -> PartitionRow {
     let ids = |list: &BrokerList| list.iter().map(|id| id.0).collect::<Vec<_>>();
-    let is_offline = |id: &shard::ids::BrokerId| view.image.brokers.get(*id).is_none_or(|b| b.fenced);
+    let is_offline = |id: &shard::ids::BrokerId| {
+        let is_away = view.image.brokers.get(*id).is_none_or(|b| b.fenced);
+        is_away || view.is_offline(*id, topic, index)
+    };
     PartitionRow {
         error_code: if partition.leader.is_some() {
             ErrorCode::NONE

@@ -227,6 +227,7 @@ fn locate(view: &View, key: &PartitionKey) -> Result<(ShardId, LogId), Box<Parti
     let (partition, home) = view.partition(topic, key.partition).map_err(failed)?;
     match home {
         Home::Shard(shard, log) => Ok((shard, log)),
+        Home::Offline => Err(Box::new(PartitionData::failed(ErrorCode::KAFKA_STORAGE_ERROR))),
         Home::Elsewhere => Err(Box::new(PartitionData {
             current_leader: partition.leader.map(|leader| (leader, partition.leader_epoch)),
             ..PartitionData::failed(ErrorCode::NOT_LEADER_OR_FOLLOWER)

@@ -116,7 +116,7 @@ fn found(view: &View, topic: &TopicImage, listener: &str) -> MetadataResponseTop
         is_internal: topic.is_internal(),
         partitions: topic
             .indexed()
-            .map(|(index, p)| partition(view, index, p, listener))
+            .map(|(index, p)| partition(view, topic.id, index, p, listener))
             .collect(),
         ..Default::default()
     }
@@ -124,6 +124,7 @@ fn found(view: &View, topic: &TopicImage, listener: &str) -> MetadataResponseTop
 
 fn partition(
     view: &View,
+    topic: TopicId,
     index: i32,
     partition: &PartitionImage,
     listener: &str,
@@ -148,7 +149,7 @@ fn partition(
         offline_replicas: partition
             .replicas
             .iter()
-            .filter(|id| live(**id).is_none())
+            .filter(|id| live(**id).is_none() || view.is_offline(**id, topic, index))
             .map(|id| id.0)
             .collect(),
     }

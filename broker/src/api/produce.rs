@@ -203,6 +203,9 @@ impl Plan {
             .view
             .partition(topic, data.index)
             .map_err(|code| refused(code, None))?;
+        if home == Home::Offline {
+            return Err(refused(ErrorCode::KAFKA_STORAGE_ERROR, None));
+        }
         let Home::Shard(shard, log) = home else {
             let mut response = refused(ErrorCode::NOT_LEADER_OR_FOLLOWER, None);
             let leader = partition.leader.map(|leader| (leader, partition.leader_epoch));

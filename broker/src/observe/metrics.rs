@@ -118,6 +118,11 @@ impl Metrics {
         }
     }
 
+    /// The directory of these logs has failed.
+    pub fn logs_failed(&self, logs: &[LogId]) {
+        self.offline.borrow_mut().extend(logs.iter().copied());
+    }
+
     /// Whether the log could not be opened.
     #[must_use]
     pub fn is_offline(&self, log: LogId) -> bool {

@@ -6,14 +6,15 @@ use shard::budget::AccountImage;
 use shard::coordinator::driver::{CoordinatorStats, GroupDriver};
 use shard::driver::OwnerDriver;
 use shard::env::Env;
-use shard::ids::ShardId;
+use shard::ids::{LogDir, ShardId};
 use shard::image::MetadataImage;
-use shard::owner::{LogsIo, OwnerCounters, PartitionStats};
+use shard::owner::{Dirs, LogsIo, OwnerCounters, PartitionStats};
 use storage::space::SpaceStats;
 use storage::stats::StoreStats;
 use storage::sync_schedule::LossWindows;
 
 use super::metrics::Snapshot;
+use crate::log_dirs::METADATA_DIR;
 use crate::node::{Broker, NodeMessage};
 
 /// One shard at one moment.
@@ -39,34 +40,40 @@ pub struct ShardSnapshot {
     pub sessions: (usize, usize, u64),
     /// Its memory, by class.
     pub memory: Vec<AccountImage>,
-    /// Its storage.
+    /// Its storage, in all log directories.
     pub storage: StoreStats,
     /// What a power loss would take of what it has acknowledged.
     pub loss: LossWindows,
+    /// The free space of each log directory that could be used at the start.
+    pub spaces: Vec<(LogDir, SpaceStats)>,
+    /// Log directories that are offline.
+    pub offline_dirs: usize,
     /// Its group coordinators.
     pub groups: CoordinatorStats,
 }
 
 /// A shard's sign of life, cheaper than a snapshot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vitals {
     /// Logs that have to be opened still.
     pub logs_to_open: usize,
     /// Partitions whose log cannot be opened.
     pub offline_partitions: usize,
-    /// Its log directory is offline.
+    /// A log directory is offline without which the node cannot go on.
     pub is_storage_offline: bool,
     /// Places in segments that the scrub found damaged.
     pub damaged_places: usize,
-    /// The free space of its log directory.
-    pub space: SpaceStats,
+    /// Log directories that are offline.
+    pub offline_dirs: Vec<String>,
+    /// The free space of each log directory that could be used at the start.
+    pub spaces: Vec<(LogDir, SpaceStats)>,
 }
 
 /// The shard of `broker` now.
 pub fn snapshot<E: Env, L: LogsIo>(
     broker: &Broker<E>,
     driver: &OwnerDriver<E, L, NodeMessage>,
-    logs: &L,
+    logs: &Dirs<L>,
     groups: &GroupDriver<E, NodeMessage>,
 ) -> ShardSnapshot {
     let (totals, partitions, waiting) =
@@ -83,21 +90,35 @@ pub fn snapshot<E: Env, L: LogsIo>(
         open_requests: broker.router.open(),
         sessions: (sessions.len(), sessions.partitions_cached(), sessions.evictions()),
         memory: broker.budget.read().to_vec(),
-        storage: logs.stats(),
-        loss: logs.loss_windows(broker.env.now()),
+        storage: logs
+            .iter()
+            .map(|(_, logs)| logs.stats())
+            .fold(StoreStats::default(), StoreStats::merged),
+        loss: logs
+            .iter()
+            .map(|(_, logs)| logs.loss_windows(broker.env.now()))
+            .fold(LossWindows::default(), LossWindows::merged),
+        spaces: spaces(logs),
+        offline_dirs: broker.log_dirs.offline(),
         groups: groups.stats(),
     }
 }
 
+fn spaces<L: LogsIo>(logs: &Dirs<L>) -> Vec<(LogDir, SpaceStats)> {
+    logs.iter().map(|(dir, logs)| (dir, logs.stats().space)).collect()
+}
+
 /// The vitals of the shard of `broker`.
-pub fn vitals<E: Env, L: LogsIo>(broker: &Broker<E>, logs: &L) -> Vitals {
+pub fn vitals<E: Env, L: LogsIo>(broker: &Broker<E>, logs: &Dirs<L>) -> Vitals {
     let (logs_to_open, offline_partitions) = broker.metrics.logs_missing();
-    let stats = logs.stats();
+    let dirs = &broker.log_dirs;
+    let offline = dirs.iter().filter(|(_, _, is_online)| !is_online);
     Vitals {
         logs_to_open,
         offline_partitions,
-        is_storage_offline: stats.is_offline,
-        damaged_places: stats.scrub.findings,
-        space: stats.space,
+        is_storage_offline: !dirs.is_online(METADATA_DIR),
+        damaged_places: logs.iter().map(|(_, logs)| logs.stats().scrub.findings).sum(),
+        offline_dirs: offline.map(|(_, path, _)| path.display().to_string()).collect(),
+        spaces: spaces(logs),
     }
 }

@@ -20,6 +20,38 @@ pub(crate) struct DirectoryLock {
     _file: Option<File>,
 }
 
+/// Why a lock was not had.
+#[derive(Debug)]
+pub(super) enum Refused {
+    /// Another broker has it.
+    Taken(Failure),
+    /// The directory is not fit for one.
+    Broken(Failure),
+}
+
+impl Refused {
+    /// Whether another broker has it.
+    pub(super) fn is_taken(&self) -> bool {
+        matches!(self, Self::Taken(_))
+    }
+}
+
+impl From<Refused> for Failure {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Taken(failure) | Refused::Broken(failure) => failure,
+        }
+    }
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Taken(failure) | Self::Broken(failure) => failure.fmt(f),
+        }
+    }
+}
+
 impl DirectoryLock {
     /// Keeps the lock until the process ends: what still runs when the main thread returns may still write.
     pub(super) fn keep(self) {
@@ -30,9 +62,10 @@ impl DirectoryLock {
     ///
     /// # Errors
     /// When another process has it, or the file cannot be opened.
-    pub(super) fn take(dir: &Path) -> Result<Self, Failure> {
+    pub(super) fn take(dir: &Path) -> Result<Self, Refused> {
         let path = dir.join(LOCK_FILE);
-        let refuse = |what: String| Failure::new(Status::Config, what);
+        let refuse = |what: String| Refused::Broken(Failure::new(Status::Config, what));
+        let taken = |what: String| Refused::Taken(Failure::new(Status::Config, what));
         let file = OpenOptions::new()
             .create(true)
             .truncate(false)
@@ -47,7 +80,7 @@ impl DirectoryLock {
             })?;
         match lock(&file, true) {
             Ok(()) => Ok(Self { _file: Some(file) }),
-            Err(Taken::By(holder)) => Err(refuse(format!(
+            Err(Taken::By(holder)) => Err(taken(format!(
                 "another broker uses the log directory {}{}; stop it, or name another directory with log.dirs",
                 dir.display(),
                 holder.map_or_else(String::new, |holder| format!(" ({holder})"))
@@ -173,6 +206,8 @@ mod tests {
         let this = format!("in use by process {}", std::process::id());
         assert!(refused.sentence.contains(&this), "{refused}");
         let refused = DirectoryLock::take(dir.path()).unwrap_err();
+        assert!(refused.is_taken());
+        let refused = Failure::from(refused);
         assert!(
             refused
                 .sentence

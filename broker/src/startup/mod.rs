@@ -7,11 +7,11 @@ mod shard;
 mod sockets;
 
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ::shard::ids::ShardId;
+use ::shard::ids::{LogDir, ShardId};
 use ::shard::router::ShardMessage;
 use ::shard::runtime::executor::{Runtime, RuntimeOptions};
 use ::shard::runtime::mailbox::{MailboxLimits, mailboxes};
@@ -21,13 +21,14 @@ use self::lock::DirectoryLock;
 use self::shard::{Report, ShardInput, shard_main};
 use self::sockets::{accept, bind};
 use crate::admin::{Admin, AdminListener, Facts, Running};
-use crate::assembly::Gate;
 use crate::config::settings::Settings;
 use crate::descriptors::{self, Descriptors};
 use crate::exit::{self, Failure, Status};
+use crate::log_dirs::{LogDirs, METADATA_DIR};
 use crate::memory;
 use crate::node::NodeMessage;
 use crate::shutdown::StopSignal;
+use crate::stores::Gate;
 use crate::system::{HostReport, Verdict};
 
 /// A graceful stop takes at most this long; then the process ends as it is, and the next start recovers.
@@ -46,8 +47,16 @@ pub fn run(settings: Settings, stop: &flume::Receiver<StopSignal>) -> Result<(),
     let host = examine(&settings)?;
     let memory_bytes = memory_budget(&settings, &host)?;
     let mut settings = settings;
-    let dir = prepare_directory(&settings.log_dirs)?;
-    DirectoryLock::take(&dir)?.keep();
+    let log_dirs = prepare_directories(&settings.log_dirs)?;
+    for (number, path, is_online) in log_dirs.iter() {
+        if is_online {
+            match DirectoryLock::take(path) {
+                Ok(lock) => lock.keep(),
+                Err(taken) if number == METADATA_DIR || taken.is_taken() => return Err(taken.into()),
+                Err(broken) => offline(&log_dirs, number, &broken),
+            }
+        }
+    }
     let listeners = bind(&mut settings)?;
     let admin_listener = settings.admin.map(AdminListener::bind).transpose()?;
     settings.admin = admin_listener.as_ref().and_then(AdminListener::local);
@@ -66,7 +75,7 @@ pub fn run(settings: Settings, stop: &flume::Receiver<StopSignal>) -> Result<(),
     let descriptors = Descriptors::divide(host.descriptors_free, u64::from(shards));
     let (doors, shard_doors) = doors(shards, descriptors.connections);
     let (report, reports) = flume::unbounded();
-    let gates = crate::assembly::gates(shards);
+    let gates = crate::stores::gates(shards);
     let memory = memory::divide(memory_bytes, shards, settings.request_bytes_max);
     let admin = Admin::new(Facts {
         host,
@@ -88,7 +97,7 @@ pub fn run(settings: Settings, stop: &flume::Receiver<StopSignal>) -> Result<(),
             door,
             gate,
             settings: settings.clone(),
-            dir: dir.clone(),
+            log_dirs: log_dirs.clone(),
             memory,
             open_files: descriptors.segment_files,
             shards,
@@ -131,7 +140,7 @@ pub fn run(settings: Settings, stop: &flume::Receiver<StopSignal>) -> Result<(),
     let acceptors = accept(listeners, &doors)?;
     let took = began.elapsed();
     admin.serves(acceptors.iter().map(|a| a.counters().clone()).collect(), took);
-    say_ready(&settings, &dir, &acceptors, shards, took);
+    say_ready(&settings, &log_dirs.shown(), &acceptors, shards, took);
     let outcome = wait(stop, &reports);
     admin.stops();
     drop(acceptors);
@@ -170,29 +179,49 @@ fn examine(settings: &Settings) -> Result<HostReport, Failure> {
     Ok(host)
 }
 
-/// The one log directory, created and absolute. Several come with the storage issue.
-fn prepare_directory(dirs: &[std::path::PathBuf]) -> Result<std::path::PathBuf, Failure> {
-    let [dir] = dirs else {
-        let sentence = format!(
-            "log.dirs names {} directories; one is supported so far",
-            dirs.len()
-        );
-        return Err(Failure::new(Status::Config, sentence));
-    };
-    let shown = dir.display();
-    let refuse = |e: io::Error| {
-        let advice = "create it, or name another one with log.dirs";
-        Failure::new(
-            Status::Config,
-            format!("the log directory {shown} cannot be used: {e}; {advice}"),
-        )
-    };
-    std::fs::create_dir_all(dir).map_err(refuse)?;
-    std::fs::canonicalize(dir).map_err(refuse)
+/// The log directories, created and absolute. One that cannot be used is offline, unless it is the metadata log's or the last.
+fn prepare_directories(paths: &[PathBuf]) -> Result<LogDirs, Failure> {
+    let mut absolute = Vec::with_capacity(paths.len());
+    let mut broken = Vec::new();
+    for (number, path) in (0..).map(LogDir).zip(paths) {
+        let made = std::fs::create_dir_all(path).and_then(|()| std::fs::canonicalize(path));
+        match made {
+            Ok(path) if absolute.contains(&path) => {
+                let sentence = format!("log.dirs names {} twice", path.display());
+                return Err(Failure::new(Status::Config, sentence));
+            }
+            Ok(path) => absolute.push(path),
+            Err(e) => {
+                let advice = "create it, or name another one with log.dirs";
+                let shown = path.display();
+                let sentence = format!("the log directory {shown} cannot be used: {e}; {advice}");
+                let failure = Failure::new(Status::Config, sentence);
+                if number == METADATA_DIR {
+                    return Err(failure);
+                }
+                absolute.push(path.clone());
+                broken.push((number, failure));
+            }
+        }
+    }
+    if absolute.is_empty() {
+        return Err(Failure::new(Status::Config, "log.dirs names no directory"));
+    }
+    let dirs = LogDirs::new(absolute);
+    for (number, failure) in broken {
+        offline(&dirs, number, &failure);
+    }
+    Ok(dirs)
+}
+
+fn offline(dirs: &LogDirs, dir: LogDir, why: &impl std::fmt::Display) {
+    if dirs.fail(dir) {
+        tracing::error!(dir = dirs.path(dir), %why, "the log directory is offline");
+    }
 }
 
 /// The ready line: one line on standard output that scripts wait for.
-fn say_ready(settings: &Settings, dir: &Path, acceptors: &[Acceptor], shards: u16, took: Duration) {
+fn say_ready(settings: &Settings, dirs: &str, acceptors: &[Acceptor], shards: u16, took: Duration) {
     let listeners: Vec<String> = settings
         .listeners
         .iter()
@@ -201,9 +230,8 @@ fn say_ready(settings: &Settings, dir: &Path, acceptors: &[Acceptor], shards: u1
         .collect();
     let admin = settings.admin.map_or_else(|| "off".to_owned(), |a| a.to_string());
     let line = format!(
-        "penstock ready: listeners {} admin {admin} data {} shards {shards} ({} ms)",
+        "penstock ready: listeners {} admin {admin} data {dirs} shards {shards} ({} ms)",
         listeners.join(","),
-        dir.display(),
         took.as_millis()
     );
     // Standard output may be closed; that is no reason to stop.

@@ -1,9 +1,9 @@
 //! The life of one shard on glommio: its disk is opened, the shard is put together ([`crate::assembly`]), connections come
 //! through its door, everything ends in order.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
+use shard::owner::Dirs;
 use shard::owner::store::StoreLogs;
 use shard::router::ShardMessage;
 use shard::runtime::executor::RuntimeEnv;
@@ -12,14 +12,14 @@ use shard::runtime::net::{Door, Net};
 use storage::disk::direct::DirectDisk;
 use storage::store::{ReadAheadLimits, StoreOptions};
 
-use crate::assembly::{
-    self, Gate, LastCall, open_store, serve_connections, start_controller, storage_failed,
-};
+use crate::assembly::{self, LastCall, serve_connections, start_controller, storage_failed};
 use crate::config::settings::Settings;
 use crate::control::CONTROLLER_SHARD;
 use crate::exit::{Failure, Status};
+use crate::log_dirs::{LogDirs, METADATA_DIR};
 use crate::memory::ShardMemory;
 use crate::node::NodeMessage;
+use crate::stores::{Disks, Gate, open_stores};
 
 /// What a shard is given before it is on its core.
 pub(super) struct ShardInput {
@@ -27,7 +27,7 @@ pub(super) struct ShardInput {
     pub(super) door: Door,
     pub(super) gate: Gate,
     pub(super) settings: Arc<Settings>,
-    pub(super) dir: PathBuf,
+    pub(super) log_dirs: LogDirs,
     pub(super) memory: ShardMemory,
     /// Segment files the shard may keep open.
     pub(super) open_files: usize,
@@ -59,49 +59,54 @@ async fn live(env: RuntimeEnv, input: ShardInput) -> Result<(), Failure> {
         door,
         gate,
         settings,
-        dir,
+        log_dirs,
         memory,
         open_files,
         shards,
         last_call,
         report,
     } = input;
-    let disk = DirectDisk::open(dir.clone()).await.map_err(|e| {
-        // What is full may be emptied; anything else of a directory is for whoever configured it.
-        let is_full = e.source.kind() == std::io::ErrorKind::StorageFull;
-        let status = if is_full { Status::Io } else { Status::Config };
-        Failure::new(status, e.to_string())
-    })?;
+    let disks = open_disks(&log_dirs).await?;
+    // Each directory has its share, so that what one takes is bounded whatever the others do.
+    let dirs = log_dirs.len();
     let options = StoreOptions {
-        cache_bytes: memory.cache_bytes,
-        staged_bytes_max: memory.write_bytes,
-        unwritten_bytes_max: memory.write_bytes,
+        cache_bytes: memory.cache_bytes / dirs,
+        staged_bytes_max: memory.write_bytes / dirs,
+        unwritten_bytes_max: memory.write_bytes / dirs,
         interval: settings.interval,
         reserve_bytes: settings.disk_reserve_bytes,
-        open_files_max: open_files,
+        open_files_max: (open_files / dirs).max(1),
         read_ahead: ReadAheadLimits {
-            bytes_max: memory.read_ahead_bytes,
+            bytes_max: memory.read_ahead_bytes / dirs,
             ..ReadAheadLimits::default()
         },
         shards,
-        io: settings.io_of_shard(shards),
+        io: settings.io_of_shard(shards.saturating_mul(u16::try_from(dirs).unwrap_or(u16::MAX))),
         scrub: settings.scrub,
         ..StoreOptions::default()
     };
-    let store = open_store(disk.clone(), &dir, env.shard().0, gate, options).await?;
-    let logs = StoreLogs::new(store.clone());
+    let stores = open_stores(&disks, &log_dirs, env.shard().0, gate, options).await?;
+    let logs = Dirs::new(stores.iter().map(|store| store.clone().map(StoreLogs::new)));
     let failed = report.clone();
-    let shard = assembly::start(&env, mailbox, settings, memory.limits, &logs, move |error| {
+    let on_failure = move |error| {
         let _ = failed.send(Report::Failed(storage_failed(&error)));
-    });
+    };
+    let shard = assembly::start(
+        &env,
+        mailbox,
+        settings,
+        log_dirs,
+        memory.limits,
+        &logs,
+        on_failure,
+    );
     let mut controller = None;
     if env.shard() == CONTROLLER_SHARD {
         let failed = report.clone();
         let on_failure = move |failure| {
             let _ = failed.send(Report::Failed(failure));
         };
-        let started = start_controller(&shard, disk.clone(), store.clone(), &dir, on_failure).await?;
-        controller = Some(started);
+        controller = Some(start_controller(&shard, &disks, &stores, on_failure).await?);
         shard.control.joined().await;
     }
     shard.broker.has_metadata().await;
@@ -116,5 +121,32 @@ async fn live(env: RuntimeEnv, input: ShardInput) -> Result<(), Failure> {
     })
     .await;
     last_call.wait().await;
-    assembly::close(&disk, &store, controller).await
+    assembly::close(&disks, &stores, controller).await
+}
+
+/// The disk of each log directory.
+async fn open_disks(dirs: &LogDirs) -> Result<Disks<DirectDisk>, Failure> {
+    let mut disks = Vec::with_capacity(dirs.len());
+    for (number, path, is_online) in dirs.iter() {
+        if !is_online {
+            disks.push(None);
+            continue;
+        }
+        match DirectDisk::open(path.to_owned()).await {
+            Ok(disk) => disks.push(Some(disk)),
+            Err(e) if number == METADATA_DIR => {
+                // What is full may be emptied; anything else of a directory is for whoever configured it.
+                let is_full = e.source.kind() == std::io::ErrorKind::StorageFull;
+                let status = if is_full { Status::Io } else { Status::Config };
+                return Err(Failure::new(status, e.to_string()));
+            }
+            Err(error) => {
+                if dirs.fail(number) {
+                    tracing::error!(dir = %path.display(), %error, "the log directory is offline");
+                }
+                disks.push(None);
+            }
+        }
+    }
+    Ok(disks)
 }

@@ -23,11 +23,11 @@ use crate::support::{Broker, Client, PATIENCE, Starting};
 const MIB: u64 = 1 << 20;
 
 /// A mounted file system; unmounted when dropped.
-struct Mounted(PathBuf);
+pub(crate) struct Mounted(PathBuf);
 
 impl Mounted {
     /// A file system of `kind` and so many MiB on `at`; `None` where that is not allowed here.
-    fn new(kind: &str, at: &Path, mib: u64) -> Option<Self> {
+    pub(crate) fn new(kind: &str, at: &Path, mib: u64) -> Option<Self> {
         fs::create_dir_all(at).unwrap();
         let done = match kind {
             "tmpfs" => Command::new("mount")

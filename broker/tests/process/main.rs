@@ -13,6 +13,7 @@ mod group_reports;
 mod groups;
 mod leaks;
 mod lifecycle;
+mod log_dirs;
 mod log_tools;
 mod remote;
 mod scrub;

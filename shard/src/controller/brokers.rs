@@ -1,11 +1,14 @@
 //! Brokers join, say that they live, stop and leave: BrokerRegistration, BrokerHeartbeat, UnregisterBroker. A node that is
 //! broker and controller registers itself in the same way, without the network between.
 
+use std::collections::BTreeSet;
+
 use protocol::messages::broker_heartbeat::{BrokerHeartbeatRequest, BrokerHeartbeatResponse};
 use protocol::messages::broker_registration::{BrokerRegistrationRequest, BrokerRegistrationResponse};
 use protocol::messages::cluster_metadata as wire;
 use protocol::messages::unregister_broker::{UnregisterBrokerRequest, UnregisterBrokerResponse};
 use protocol::{ErrorCode, Uuid};
+use storage::types::LogId;
 
 use super::context::{Context, Decision, Draft};
 use super::features::METADATA_VERSION;
@@ -232,6 +235,16 @@ pub(super) fn fence_broker(context: &Context<'_>, id: BrokerId) -> Decision<()> 
         });
         leaders::on_broker_gone(&mut draft, id, &context.layers());
     }
+    Decision {
+        records: draft.into_records(),
+        response: (),
+    }
+}
+
+/// A log directory of a broker has failed, and these partitions with it. Those that are gone by now are no matter.
+pub(super) fn logs_offline(context: &Context<'_>, id: BrokerId, logs: &BTreeSet<LogId>) -> Decision<()> {
+    let mut draft = Draft::new(context.image);
+    leaders::on_logs_gone(&mut draft, id, logs, &context.layers());
     Decision {
         records: draft.into_records(),
         response: (),

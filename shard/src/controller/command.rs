@@ -1,6 +1,8 @@
 //! Every command of the controller as one type, for the queue in front of it and for messages between nodes, and the decision
 //! on each.
 
+use std::collections::BTreeSet;
+
 use protocol::Str;
 use protocol::messages::allocate_producer_ids::{AllocateProducerIdsRequest, AllocateProducerIdsResponse};
 use protocol::messages::alter_configs::{AlterConfigsRequest, AlterConfigsResponse};
@@ -14,6 +16,8 @@ use protocol::messages::incremental_alter_configs::{
 };
 use protocol::messages::unregister_broker::{UnregisterBrokerRequest, UnregisterBrokerResponse};
 use protocol::messages::update_features::{UpdateFeaturesRequest, UpdateFeaturesResponse};
+
+use storage::types::LogId;
 
 use super::context::{Context, Decision};
 use super::{brokers, configs, delete_topics, features, internal_topics, partitions, producer_ids, topics};
@@ -72,6 +76,8 @@ pub enum ControllerCommand {
     BrokerHeartbeat(BrokerHeartbeatRequest),
     /// A broker's lease ended.
     FenceBroker(BrokerId),
+    /// A broker cannot serve these partitions any more: their log directory has failed.
+    LogsOffline(BrokerId, BTreeSet<LogId>),
     /// A broker is forgotten.
     UnregisterBroker(UnregisterBrokerRequest),
 }
@@ -90,6 +96,7 @@ pub enum ControllerResponse {
     RegisterBroker(BrokerRegistrationResponse),
     BrokerHeartbeat(BrokerHeartbeatResponse),
     FenceBroker,
+    LogsOffline,
     UnregisterBroker(UnregisterBrokerResponse),
 }
 
@@ -132,6 +139,9 @@ pub fn decide(context: &mut Context<'_>, command: &ControllerCommand) -> Decisio
             brokers::broker_heartbeat(context, request).map(Response::BrokerHeartbeat)
         }
         Command::FenceBroker(id) => brokers::fence_broker(context, *id).map(|()| Response::FenceBroker),
+        Command::LogsOffline(id, logs) => {
+            brokers::logs_offline(context, *id, logs).map(|()| Response::LogsOffline)
+        }
         Command::UnregisterBroker(request) => {
             brokers::unregister_broker(context, request).map(Response::UnregisterBroker)
         }

@@ -146,6 +146,9 @@ impl<L: Logs> Owner<L> {
             );
         };
         let partition = &self.partitions[index];
+        if self.logs.is_offline(partition.log) {
+            return (PartitionData::default(), Read::Offline);
+        }
         if let Some(error) = fenced(entry.current_leader_epoch, partition.leader_epoch) {
             let mut data = PartitionData::failed(error);
             if error == ErrorCode::FENCED_LEADER_EPOCH {

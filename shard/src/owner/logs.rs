@@ -15,6 +15,7 @@ use storage::types::{LeaderEpoch, LogId, Offset, ProducerId};
 use super::offsets::LookUp;
 use crate::config::TopicSettings;
 use crate::env::{Env, Instant, WallMs};
+use crate::ids::LogDir;
 use crate::message::OffsetAnswer;
 
 /// The logs of one shard. Calls do no I/O and never wait; what is not in memory comes back as a plan for the driver.
@@ -58,9 +59,15 @@ pub trait Logs {
     fn high_watermark(&self, log: Self::Log, mark: Offset);
     /// Transactions aborted in `[from, to)`, for read_committed (FE-11).
     fn aborted(&self, log: Self::Log, from: Offset, to: Offset) -> Vec<(ProducerId, Offset)>;
+    /// Whether the log's directory has failed: nothing of it is served any more.
+    fn is_offline(&self, log: Self::Log) -> bool;
+    /// The directory that the log is in.
+    fn dir(&self, _log: Self::Log) -> LogDir {
+        LogDir::default()
+    }
 }
 
-/// The storage of one shard as its drivers need it: what takes time.
+/// The storage of one shard in one log directory as its drivers need it: what takes time.
 #[allow(async_fn_in_trait)] // every future of a shard stays on its thread
 pub trait LogsIo: Logs + Clone + 'static {
     /// Carries out a planned read; `None` when the disk refused.
@@ -69,6 +76,8 @@ pub trait LogsIo: Logs + Clone + 'static {
     async fn look_up<E: Env>(&self, env: &E, log: Self::Log, what: LookUp) -> OffsetAnswer;
     /// Waits until [`Self::commit`] has something to do.
     async fn staged(&self);
+    /// Another shard's write or sync failed in this directory: it takes nothing more here either.
+    fn fail(&self, reason: &str);
     /// Counters and fill now, for metrics.
     fn stats(&self) -> StoreStats;
     /// What a power loss at `now` would take of what was acknowledged, for metrics.

@@ -10,6 +10,7 @@
 
 mod append;
 mod counters;
+mod dirs;
 mod fetch;
 mod logs;
 mod offsets;
@@ -23,6 +24,7 @@ use slab::Slab;
 use storage::types::{LeaderEpoch, LogId, Offset};
 
 pub use self::counters::{OwnerCounters, PartitionStats};
+pub use self::dirs::{DirLog, Dirs, InDir};
 pub use self::fetch::{ColdFetch, ColdPiece};
 pub use self::logs::{Appended, Logs, LogsIo, Read};
 pub use self::offsets::{LookUp, OffsetLookup, OpenQuery};
@@ -142,10 +144,19 @@ impl<L: Logs> Owner<L> {
         }
     }
 
-    /// Storage failed and takes nothing more: whoever waits for a sync is told.
-    pub fn storage_failed(&mut self) {
-        let completed = self.produces.go_offline();
-        self.answer_appends(completed);
+    /// A log directory failed and takes nothing more: whoever waits on its partitions is told. Returns those partitions, in
+    /// order; they stay here, offline.
+    pub fn storage_failed(&mut self) -> Vec<LogId> {
+        let failed = self.partitions.iter().filter(|(_, p)| self.logs.is_offline(p.log));
+        let mut failed: Vec<(LogId, PartitionIndex)> = failed.map(|(index, p)| (p.id, index)).collect();
+        failed.sort_unstable();
+        for (_, index) in &failed {
+            let completed = self.produces.partition_offline(*index);
+            self.answer_appends(completed);
+            let parked = self.fetches.disturb(*index);
+            self.resume(parked);
+        }
+        failed.into_iter().map(|(id, _)| id).collect()
     }
 
     /// Answers what has waited until its deadline.
@@ -229,6 +240,7 @@ impl<L: Logs> Owner<L> {
             high_watermark: partition.watermark.high_watermark(),
             log_end: ends.log_end,
             segments: size.segments,
+            dir: self.logs.dir(partition.log),
         }
     }
 }

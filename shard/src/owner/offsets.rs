@@ -76,6 +76,9 @@ impl<L: Logs> Owner<L> {
             return Ok(OffsetAnswer::failed(ErrorCode::NOT_LEADER_OR_FOLLOWER));
         };
         let partition = &self.partitions[index];
+        if self.logs.is_offline(partition.log) {
+            return Ok(OffsetAnswer::failed(ErrorCode::KAFKA_STORAGE_ERROR));
+        }
         if let Some(error) = fenced(query.current_leader_epoch, partition.leader_epoch) {
             return Ok(OffsetAnswer::failed(error));
         }

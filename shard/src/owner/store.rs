@@ -116,6 +116,10 @@ impl<D: Disk> Logs for StoreLogs<D> {
             .collect()
     }
 
+    fn is_offline(&self, _log: LogRef) -> bool {
+        self.0.offline_reason().is_some()
+    }
+
     fn lead(&self, log: LogRef, epoch: LeaderEpoch) {
         self.0.assign_epoch(log, epoch);
     }
@@ -176,6 +180,10 @@ impl<D: Disk> LogsIo for StoreLogs<D> {
 
     async fn staged(&self) {
         self.0.staged().await;
+    }
+
+    fn fail(&self, reason: &str) {
+        self.0.go_offline(reason);
     }
 
     fn stats(&self) -> StoreStats {

@@ -28,6 +28,7 @@ struct FakeLog {
     batches: Vec<Bytes>,
     durable: usize,
     cold_below: usize,
+    is_offline: bool,
 }
 
 impl FakeLogs {
@@ -119,6 +120,10 @@ impl Logs for FakeLogs {
 
     fn epoch_of(&self, _: usize, _: Offset) -> LeaderEpoch {
         LeaderEpoch(3)
+    }
+
+    fn is_offline(&self, log: usize) -> bool {
+        self.0.borrow()[log].is_offline
     }
 
     fn lead(&self, _: usize, _: LeaderEpoch) {}
@@ -348,7 +353,8 @@ fn who_waits_for_a_sync_is_told_when_storage_fails() {
     let leader = bed.append(Acks::Leader, &[(1, 2)]);
     bed.sync(0);
     assert_eq!(bed.appended(), []);
-    bed.owner.storage_failed();
+    bed.owner.logs.0.borrow_mut()[1].is_offline = true;
+    assert_eq!(bed.owner.storage_failed(), [id(1)]);
     let mut answers = bed.appended();
     answers.sort_by_key(|(to, _)| *to != all);
     let lost = (ErrorCode::KAFKA_STORAGE_ERROR, -1);
@@ -357,6 +363,15 @@ fn who_waits_for_a_sync_is_told_when_storage_fails() {
         [(all, vec![(ErrorCode::NONE, 0), lost]), (leader, vec![lost])]
     );
     assert_eq!(bed.owner.waiting(), (0, 0));
+    // What lies in other directories is served as before.
+    bed.fetch(read(&[(1, 0), (0, 0)], 1000));
+    let (_, answer) = bed.fetched().expect("answered at once");
+    let told: Vec<_> = answer
+        .partitions
+        .iter()
+        .map(|p| (p.error, p.records.len()))
+        .collect();
+    assert_eq!(told, [(ErrorCode::KAFKA_STORAGE_ERROR, 0), (ErrorCode::NONE, 10)]);
 }
 
 #[test]

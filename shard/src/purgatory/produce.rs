@@ -25,7 +25,8 @@ pub enum WaitFor {
 
 /// Waiting produces of one shard.
 ///
-/// Events in: [`add`](Self::add), [`advance`](Self::advance), [`fail_partition`](Self::fail_partition), [`go_offline`](Self::go_offline),
+/// Events in: [`add`](Self::add), [`advance`](Self::advance), [`fail_partition`](Self::fail_partition),
+/// [`partition_offline`](Self::partition_offline),
 /// [`expire`](Self::expire). Output: the keys of what is complete, through the returned lists. `T` is what the caller
 /// needs to answer (the reply token and the results so far).
 #[derive(Debug)]
@@ -181,12 +182,10 @@ impl<T> ProducePurgatory<T> {
         completed
     }
 
-    /// Storage failed: whatever waits will never be safe.
-    pub fn go_offline(&mut self) -> Vec<Completed<T>> {
+    /// A partition's log directory failed: what waits on it will never be safe.
+    pub fn partition_offline(&mut self, partition: PartitionIndex) -> Vec<Completed<T>> {
         let mut completed = Vec::new();
-        while let Some(&partition) = self.queues.keys().next() {
-            self.fail(partition, ItemOutcome::Offline, &mut completed);
-        }
+        self.fail(partition, ItemOutcome::Offline, &mut completed);
         completed
     }
 
@@ -367,7 +366,7 @@ mod tests {
                 .advance(1, WaitFor::HighWatermark, Offset(10))
                 .is_empty()
         );
-        let ended = purgatory.go_offline();
+        let ended = purgatory.partition_offline(2);
         let outcomes: Vec<_> = ended.iter().map(|c| (c.context, c.outcomes.clone())).collect();
         assert_eq!(
             outcomes,

@@ -45,6 +45,14 @@ pub enum IdentityError {
         /// A log in it.
         found: String,
     },
+    /// The directory is another cluster's.
+    #[error("the log directory belongs to cluster {found}, the first one to {expected}: correct log.dirs")]
+    OtherCluster {
+        /// In the file.
+        found: String,
+        /// In that of the first directory.
+        expected: String,
+    },
     /// The directory is another node's.
     #[error(
         "the log directory belongs to node {found}, node.id is {configured}: correct node.id or log.dirs"
@@ -94,7 +102,16 @@ pub async fn check_formatted<D: Disk>(disk: &D, log_dir: &Path) -> Result<(), Id
     }
 }
 
-/// The identity in `log_dir`, made when there is none.
+impl IdentityError {
+    /// Whether the disk refused, and not what it holds.
+    #[must_use]
+    pub fn is_of_disk(&self) -> bool {
+        matches!(self, Self::Disk(_) | Self::Unreadable(CheckpointError::Disk(_)))
+    }
+}
+
+/// The identity in `log_dir`, made when there is none: with the id of `cluster`, which another directory of the node has, or a
+/// new one.
 ///
 /// # Errors
 /// [`IdentityError`].
@@ -102,6 +119,7 @@ pub async fn load_or_format<D: Disk>(
     disk: &D,
     log_dir: &Path,
     node: BrokerId,
+    cluster: Option<&str>,
     random: &mut dyn FnMut() -> u64,
 ) -> Result<Identity, IdentityError> {
     let path = log_dir.join(META_PROPERTIES_FILE);
@@ -112,6 +130,14 @@ pub async fn load_or_format<D: Disk>(
         return Err(IdentityError::OtherNode {
             found: found.node_id,
             configured: node,
+        });
+    }
+    if let (Some(found), Some(expected)) = (&found, cluster)
+        && found.cluster_id != expected
+    {
+        return Err(IdentityError::OtherCluster {
+            found: found.cluster_id.clone(),
+            expected: expected.to_owned(),
         });
     }
     match found {
@@ -128,9 +154,10 @@ pub async fn load_or_format<D: Disk>(
         incomplete => {
             let is_new = incomplete.is_none();
             let directory = random_uuid(random);
-            let cluster_id = match &incomplete {
-                Some(found) => found.cluster_id.clone(),
-                None => random_uuid(random).to_string(),
+            let cluster_id = match (&incomplete, cluster) {
+                (Some(found), _) => found.cluster_id.clone(),
+                (None, Some(cluster)) => cluster.to_owned(),
+                (None, None) => random_uuid(random).to_string(),
             };
             let properties = MetaProperties {
                 cluster_id: cluster_id.clone(),

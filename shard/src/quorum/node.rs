@@ -105,6 +105,9 @@ pub trait NodeEffects {
     /// was created can be used at once (BR-026).
     async fn publish(&mut self, image: &Arc<MetadataImage>, changes: &ImageChanges);
 
+    /// An answer is about to leave; what it says happened has been published. It may say what came of that on this node.
+    fn review(&mut self, _response: &mut ControllerResponse) {}
+
     /// Sends a message to a peer; it may get lost.
     fn send(&mut self, message: PeerMessage);
 }
@@ -296,7 +299,8 @@ impl<E: Env, L: QuorumLog> QuorumNode<E, L> {
             let image = Arc::clone(&self.committed);
             effects.publish(&image, &changes).await;
         }
-        for (response, answer) in std::mem::take(&mut self.ready_answers) {
+        for (mut response, answer) in std::mem::take(&mut self.ready_answers) {
+            effects.review(&mut response);
             answer(Ok(response));
         }
         if self.driver.log_bytes() >= self.options.snapshot_log_bytes || self.driver.wants_snapshot() {

@@ -3,6 +3,7 @@
 
 pub(crate) mod buffers;
 pub mod planner;
+mod room;
 pub(crate) mod run;
 
 pub use planner::{CommitCosts, CommitLimits, Route};

@@ -33,7 +33,7 @@ pub(super) fn coordinator_of(view: &View, group: &str) -> Result<(ShardId, LogId
     let index = i32::try_from(partition_for_id(group, partitions)).unwrap_or(i32::MAX);
     match view.partition(topic, index).map_err(unavailable)? {
         (_, Home::Shard(shard, log)) => Ok((shard, log)),
-        (_, Home::Elsewhere) => Err(ErrorCode::NOT_COORDINATOR),
+        (_, Home::Elsewhere | Home::Offline) => Err(ErrorCode::NOT_COORDINATOR),
     }
 }
 

@@ -1,0 +1,106 @@
+//! The log directories of this process (`log.dirs`), and which of them work: the node's view, shared by all shards. A directory goes
+//! offline once and stays so until the next start. The first holds the metadata log: the node cannot go on without it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use shard::ids::LogDir;
+
+/// The directory of the metadata log.
+pub const METADATA_DIR: LogDir = LogDir(0);
+
+/// See the module. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct LogDirs(Arc<[Dir]>);
+
+#[derive(Debug)]
+struct Dir {
+    path: PathBuf,
+    is_offline: AtomicBool,
+}
+
+impl LogDirs {
+    /// Directories that all work, absolute, at least one.
+    ///
+    /// # Panics
+    /// Without any, or with more than 65,535.
+    #[must_use]
+    pub fn new(paths: impl IntoIterator<Item = PathBuf>) -> Self {
+        let dirs: Arc<[Dir]> = paths
+            .into_iter()
+            .map(|path| Dir {
+                path,
+                is_offline: AtomicBool::new(false),
+            })
+            .collect();
+        assert!(
+            !dirs.is_empty() && dirs.len() <= usize::from(u16::MAX),
+            "log.dirs names some"
+        );
+        Self(dirs)
+    }
+
+    /// How many there are.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty, reason = "it is never empty")]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// All, in the order of `log.dirs`, and whether each works.
+    pub fn iter(&self) -> impl Iterator<Item = (LogDir, &Path, bool)> {
+        let numbered = (0..).map(LogDir).zip(self.0.iter());
+        numbered.map(|(number, dir)| {
+            (
+                number,
+                dir.path.as_path(),
+                !dir.is_offline.load(Ordering::Relaxed),
+            )
+        })
+    }
+
+    /// The path of the directory of the metadata log.
+    #[must_use]
+    pub fn metadata(&self) -> &Path {
+        self.0.first().map_or(Path::new(""), |dir| &dir.path)
+    }
+
+    /// The path of a directory, as text.
+    #[must_use]
+    pub fn path(&self, dir: LogDir) -> String {
+        let found = self.0.get(usize::from(dir.0));
+        found.map_or_else(String::new, |dir| dir.path.display().to_string())
+    }
+
+    /// Whether the directory works.
+    #[must_use]
+    pub fn is_online(&self, dir: LogDir) -> bool {
+        self.0
+            .get(usize::from(dir.0))
+            .is_some_and(|dir| !dir.is_offline.load(Ordering::Relaxed))
+    }
+
+    /// The directory does not work any more; returns whether it did so far.
+    pub fn fail(&self, dir: LogDir) -> bool {
+        self.0
+            .get(usize::from(dir.0))
+            .is_some_and(|dir| !dir.is_offline.swap(true, Ordering::Relaxed))
+    }
+
+    /// How many do not work.
+    #[must_use]
+    pub fn offline(&self) -> usize {
+        self.iter().filter(|(_, _, is_online)| !is_online).count()
+    }
+
+    /// The paths, separated by commas, as `log.dirs` has them.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        let paths: Vec<String> = self
+            .iter()
+            .map(|(_, path, _)| path.display().to_string())
+            .collect();
+        paths.join(",")
+    }
+}

@@ -1,0 +1,233 @@
+//! The log directories of a node as one shard opens them: disks, the recovery of the journals, stores; whose they are, and which holds
+//! what. A directory other than the metadata log's that cannot be used is offline, and the start goes on.
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use protocol::Uuid;
+use shard::env::Env;
+use shard::ids::LogDir;
+use shard::quorum::identity::{self, Identity};
+use storage::checkpoint::partition_metadata;
+use storage::disk::Disk;
+use storage::error::StorageError;
+use storage::layout::{DirName, PARTITION_METADATA_FILE};
+use storage::recovery::recover_journals;
+use storage::store::{Store, StoreOptions};
+
+use crate::assembly::{fail_everywhere, storage_failed};
+use crate::exit::{Failure, Status};
+use crate::homes::Homes;
+use crate::log_dirs::{LogDirs, METADATA_DIR};
+use crate::node::Broker;
+use crate::observe::progress::Progress;
+
+/// The disks of one shard: one for each log directory, `None` where the directory cannot be used.
+pub type Disks<D> = Vec<Option<D>>;
+
+/// The stores of one shard: one for each log directory, `None` where the directory cannot be used.
+pub type Stores<D> = Vec<Option<Rc<Store<D>>>>;
+
+/// Lets all shards open their stores after the first has recovered the journals.
+#[derive(Debug)]
+pub struct Gate {
+    open: Option<Vec<flume::Sender<()>>>,
+    opened: flume::Receiver<()>,
+    progress: Arc<Progress>,
+}
+
+/// The gates of a node's shards; the first one's shard recovers the journals and opens them.
+#[must_use]
+pub fn gates(shards: u16) -> Vec<Gate> {
+    let (senders, receivers): (Vec<_>, Vec<_>) = (0..shards).map(|_| flume::bounded(1)).unzip();
+    let mut senders = Some(senders);
+    let progress = Arc::new(Progress::default());
+    receivers
+        .into_iter()
+        .map(|opened| Gate {
+            open: senders.take(),
+            opened,
+            progress: progress.clone(),
+        })
+        .collect()
+}
+
+impl Gate {
+    /// How far the recovery of the journals is; the same for all gates of a node.
+    #[must_use]
+    pub fn progress(&self) -> Arc<Progress> {
+        self.progress.clone()
+    }
+}
+
+/// Opens the stores of `shard` in the log directories, after the journals of the run before were recovered. Where they could
+/// not be, it never ends on the other shards. A directory other than the metadata log's that cannot be read or written is
+/// offline from then on.
+///
+/// # Errors
+/// [`Failure`] with what storage said.
+pub async fn open_stores<D: Disk>(
+    disks: &Disks<D>,
+    dirs: &LogDirs,
+    shard: u16,
+    gate: Gate,
+    options: StoreOptions,
+) -> Result<Stores<D>, Failure> {
+    if let Some(open) = gate.open {
+        let mut before = 0;
+        for (disk, (number, path, _)) in disks.iter().zip(dirs.iter()) {
+            let Some(disk) = disk.as_ref().filter(|_| dirs.is_online(number)) else {
+                continue;
+            };
+            identity::check_formatted(disk, path)
+                .await
+                .map_err(|e| Failure::new(Status::Config, e.to_string()))?;
+            let mut all_here = 0;
+            let progress = |done, all| {
+                all_here = all;
+                gate.progress.journals(before + done, before + all);
+            };
+            let recovered = recover_journals(disk, path, progress).await;
+            before += all_here;
+            if let Some(recovered) = unless_offline(dirs, number, recovered)?
+                && recovered.commits > 0
+            {
+                tracing::info!(
+                    dir = %path.display(),
+                    commits = recovered.commits,
+                    bytes = recovered.bytes,
+                    logs = recovered.logs.len(),
+                    "journals of an earlier run were replayed"
+                );
+            }
+        }
+        for shard in open {
+            let _ = shard.send(());
+        }
+    }
+    if gate.opened.recv_async().await.is_err() {
+        // The process ends with what the shard that recovers the journals says; this one must not be heard before it.
+        std::future::pending::<()>().await;
+    }
+    let mut stores = Vec::with_capacity(disks.len());
+    for (disk, (number, path, is_online)) in disks.iter().zip(dirs.iter()) {
+        let store = match disk {
+            Some(disk) if is_online => {
+                let opened = Store::open(disk.clone(), path, shard, options).await;
+                unless_offline(dirs, number, opened)?
+            }
+            _ => None,
+        };
+        stores.push(store);
+    }
+    Ok(stores)
+}
+
+/// What came of a step of the start in a directory; `None` takes the directory offline.
+fn unless_offline<T>(
+    dirs: &LogDirs,
+    dir: LogDir,
+    outcome: Result<T, StorageError>,
+) -> Result<Option<T>, Failure> {
+    match outcome {
+        Ok(done) => Ok(Some(done)),
+        Err(error @ StorageError::Disk(_)) if dir != METADATA_DIR => {
+            if dirs.fail(dir) {
+                tracing::error!(dir = dirs.path(dir), %error, "the log directory is offline");
+            }
+            Ok(None)
+        }
+        Err(error) => Err(storage_failed(&error)),
+    }
+}
+
+/// The identity in the metadata log's directory, and the ids of all directories that work; each new one gets an id.
+///
+/// # Errors
+/// [`Failure`] when a directory is another cluster's or node's, or a copy of another.
+pub(crate) async fn identify<E: Env, D: Disk>(
+    broker: &Broker<E>,
+    disks: &Disks<D>,
+) -> Result<(Identity, Vec<Uuid>), Failure> {
+    let (env, dirs) = (&broker.env, &broker.log_dirs);
+    let node = broker.settings.node_id;
+    let mut random = || env.random();
+    let wrong = |path: &Path, e: &identity::IdentityError| {
+        Failure::new(Status::Config, format!("{}: {e}", path.display()))
+    };
+    let mut first: Option<Identity> = None;
+    let mut directories = Vec::new();
+    for (disk, (dir, path, is_online)) in disks.iter().zip(dirs.iter()) {
+        let Some(disk) = disk.as_ref().filter(|_| is_online) else {
+            continue;
+        };
+        let cluster = first.as_ref().map(|first| first.cluster_id.as_str());
+        match identity::load_or_format(disk, path, node, cluster, &mut random).await {
+            Ok(found) if directories.contains(&found.directory) => {
+                let sentence = format!(
+                    "{} has the directory.id of another of log.dirs: one is a copy of the other; remove the copy",
+                    path.display()
+                );
+                return Err(Failure::new(Status::Config, sentence));
+            }
+            Ok(found) => {
+                directories.push(found.directory);
+                first.get_or_insert(found);
+            }
+            Err(e) if e.is_of_disk() && dir != METADATA_DIR => {
+                tracing::error!(dir = %path.display(), error = %e, "the log directory is offline");
+                dirs.fail(dir);
+                fail_everywhere(broker, dir);
+            }
+            Err(e) => return Err(wrong(path, &e)),
+        }
+    }
+    match first {
+        Some(first) => Ok((first, directories)),
+        None => Err(Failure::new(Status::Config, "none of log.dirs can be used")),
+    }
+}
+
+/// Which directory holds the files of which partition.
+///
+/// # Errors
+/// [`Failure`] when the metadata log is not in the first directory; from the disk of that one.
+pub(crate) async fn find_homes<D: Disk>(dirs: &LogDirs, disks: &Disks<D>) -> Result<Homes, Failure> {
+    let mut homes = Homes::new(dirs.clone());
+    for (disk, (dir, path, is_online)) in disks.iter().zip(dirs.iter()) {
+        let Some(disk) = disk.as_ref().filter(|_| is_online) else {
+            continue;
+        };
+        let listed = disk.list(path).await.map_err(StorageError::from);
+        let Some(entries) = unless_offline(dirs, dir, listed)? else {
+            continue;
+        };
+        let names = entries
+            .iter()
+            .filter(|entry| entry.is_dir)
+            .map(|entry| entry.name.as_str());
+        for name in names.filter(|name| matches!(DirName::parse(name), DirName::Partition(_))) {
+            if name == METADATA_LOG_NAME && dir != METADATA_DIR {
+                let sentence = format!(
+                    "the metadata log is in {}: name that directory first in log.dirs",
+                    path.display()
+                );
+                return Err(Failure::new(Status::Config, sentence));
+            }
+            if let Err(other) = homes.found(name, dir) {
+                for dir in [other, dir] {
+                    let metadata = PathBuf::from(dirs.path(dir))
+                        .join(name)
+                        .join(PARTITION_METADATA_FILE);
+                    let found = partition_metadata::load(disk, &metadata).await.ok().flatten();
+                    homes.found_again(name, dir, found);
+                }
+            }
+        }
+    }
+    Ok(homes)
+}
+
+/// The directory of the metadata log.
+const METADATA_LOG_NAME: &str = "__cluster_metadata-0";

@@ -1,0 +1,82 @@
+//! What a commit needs before it is planned, so that it never meets a full disk: blocks in the segments that it may write to
+//! directly, and room in the journal for everything else ([`crate::space`]).
+
+use std::rc::Rc;
+
+use super::run::commit_bytes;
+use crate::disk::{Disk, align_up};
+use crate::error::StorageError;
+use crate::journal::frame::FRAME_HEADER_BYTES;
+use crate::log::LogState;
+use crate::notify::join_all;
+use crate::segment::file::SegmentFile;
+use crate::store::Store;
+
+/// Bytes of a frame that names a log, at most.
+const OPEN_BYTES_MAX: usize = 20 + 255;
+
+impl<D: Disk> Store<D> {
+    /// Every journal file is full of what no segment has, and the disk has no space for it. The file in use takes frames
+    /// that are not appends still: with those, logs are deleted and cut, and that is how space comes back.
+    pub(super) fn has_room_for_controls(&self) -> bool {
+        let controls = self.controls.borrow();
+        let frames = controls.len() * (2 * FRAME_HEADER_BYTES + OPEN_BYTES_MAX);
+        !controls.is_empty() && self.journal.has_room(commit_bytes(frames))
+    }
+
+    pub(super) async fn wait_for_room(&self) {
+        self.moved
+            .until(|| {
+                let may_go_on =
+                    self.journal.has_ready() || self.space.may_extend() || self.has_room_for_controls();
+                (may_go_on || self.is_offline()).then_some(())
+            })
+            .await;
+    }
+
+    pub(super) fn has_pressure(&self) -> bool {
+        self.unwritten_bytes.get() > self.options.unwritten_bytes_max
+    }
+
+    /// Extends the segments that the next commit may write to directly: while it is under way it must not find the disk full,
+    /// for the commits behind it wait for it. Where there is no space, the bytes go into the journal, which has its own.
+    pub(super) async fn extend_segments(&self) -> Result<(), StorageError> {
+        if self.space.is_stalled() {
+            return Ok(());
+        }
+        let short: Vec<_> = {
+            let logs = self.logs.borrow();
+            let planner = self.planner.borrow();
+            let waiting = planner.waiting(self.has_pressure());
+            waiting
+                .filter_map(|(slot, is_large)| logs.get(slot)?.state.borrow().direct_short(is_large))
+                .collect()
+        };
+        let grown = join_all(
+            short
+                .iter()
+                .map(|(file, end, limit)| file.allocate_for(*end, *limit)),
+        )
+        .await;
+        for error in grown.into_iter().filter_map(Result::err) {
+            match self.fail(error) {
+                StorageError::NoSpace(_) => {}
+                error => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<D: Disk> LogState<D> {
+    /// The file of the active segment, the end that it lacks blocks for and what it can hold, if a commit could otherwise write
+    /// everything that waits straight to it.
+    fn direct_short(&self, is_large: bool) -> Option<(Rc<SegmentFile<D>>, u64, u64)> {
+        if !(is_large || self.unsynced_class()) || !self.direct_ready() {
+            return None;
+        }
+        let (base, size) = self.segment(self.cursor.segment).map(|s| (s.base, s.size))?;
+        let file = self.unallocated(base, size)?;
+        Some((file, align_up(u64::from(size)), self.segment_bytes_max()))
+    }
+}
