@@ -295,6 +295,12 @@ fn a_journal_is_shown_after_a_kill_and_the_log_is_whole() {
         BATCHES * RECORDS,
         "with what the journal holds"
     );
+    let (code, stdout, stderr) = log(dir.path(), &["repair", "data"]);
+    assert_eq!(
+        (code, stdout.contains("nothing to repair")),
+        (Some(0), true),
+        "{stdout}{stderr}"
+    );
     let (code, stdout, stderr) = log(dir.path(), &["dump", "data/.penstock/journal/shard-0"]);
     assert_eq!(code, Some(0), "{stderr}");
     assert!(

@@ -17,7 +17,7 @@ use crate::disk::plain::{PlainDisk, wait};
 use crate::error::{Damage, StorageError};
 use crate::layout::{
     CLEAN_SHUTDOWN_FILE, CLEANER_OFFSET_FILE, DirName, HIGH_WATERMARK_FILE, LOG_START_FILE,
-    META_PROPERTIES_FILE, PartitionName, RECOVERY_POINT_FILE,
+    META_PROPERTIES_FILE, PRIVATE_DIR, PartitionName, RECOVERY_POINT_FILE,
 };
 use crate::recovery::record::{Checkpoints, LogRecord, directory_path, load_all, load_directory};
 use crate::recovery::recover_journals;
@@ -274,8 +274,8 @@ impl Survey {
         if let Some(log) = self.partitions.first().filter(|_| is_unknown) {
             let expected = format!("a checkpoint, since {log} is there and no {CLEAN_SHUTDOWN_FILE}");
             let path = directory_path(&self.dir);
-            // Kafka leaves none after an unclean stop, ours always has one.
-            let (severity, found) = match self.points.is_empty() {
+            // Apache Kafka has none; ours always has one once its own directory is there.
+            let (severity, found) = match self.dir.join(PRIVATE_DIR).is_dir() {
                 true => (Severity::Damage, "no file"),
                 false => (
                     Severity::Remark,

@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use super::failed;
-use super::finding::{Severity, Subject};
+use super::finding::{Finding, Severity, Subject};
 use super::reader::{BadSpan, Found, SegmentReader};
 use super::verify::PartitionReport;
 use crate::error::StorageError;
@@ -80,85 +80,42 @@ pub struct Plan {
 #[must_use]
 pub fn plan(report: &PartitionReport, durable_end: Offset) -> Plan {
     let mut steps = Vec::new();
-    let mut lost = Vec::new();
-    let mut reindex: BTreeSet<Offset> = BTreeSet::new();
+    let mut wanted = Wanted::default();
     for segment in &report.segments {
         let spans: Vec<BadSpan> = segment.bad.iter().chain(&segment.torn).copied().collect();
-        if spans.is_empty() {
-            continue;
-        }
-        reindex.insert(segment.base);
-        lost.extend(
-            segment
+        if !spans.is_empty() {
+            let lost = segment
                 .bad
                 .iter()
-                .map(|span| (span.first_offset, span.end_offset)),
-        );
-        steps.push(Step::Salvage {
-            segment: segment.base,
-            spans,
-        });
-    }
-    let mut aside: BTreeSet<String> = BTreeSet::new();
-    let mut epochs = false;
-    let bases: BTreeSet<Offset> = report.segments.iter().map(|segment| segment.base).collect();
-    for finding in &report.findings {
-        let name = finding
-            .place
-            .path
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
-        match (finding.severity, finding.subject) {
-            (Severity::Remark, _) => {}
-            (_, Subject::OffsetIndex | Subject::TimeIndex | Subject::TxnIndex) => {
-                if let FileName::Segment { base, .. } = FileName::parse(&name) {
-                    reindex.insert(base);
-                }
-            }
-            (_, Subject::LeaderEpochs) => epochs = true,
-            (Severity::Rebuildable, Subject::ProducerSnapshot | Subject::Identity) => aside.extend([name]),
-            // What an earlier start noted: what is really missing is a finding of its own.
-            (_, Subject::Checkpoint) => {}
-            // Segments that are gone: what is missing is lost.
-            (Severity::Damage, Subject::Segment) => {
-                lost.push((finding.place.first_offset, finding.place.end_offset));
-                let orphan = finding.place.first_offset;
-                if !bases.contains(&orphan) {
-                    let kinds = [
-                        SegmentFile::OffsetIndex,
-                        SegmentFile::TimeIndex,
-                        SegmentFile::TxnIndex,
-                    ];
-                    let orphans = kinds.map(|kind| kind.name(orphan));
-                    aside.extend(orphans.into_iter().filter(|name| report.dir.join(name).exists()));
-                }
-            }
-            _ => {}
+                .map(|span| (span.first_offset, span.end_offset));
+            wanted.lost.extend(lost);
+            wanted.reindex.insert(segment.base);
+            wanted.epochs = true;
+            steps.push(Step::Salvage {
+                segment: segment.base,
+                spans,
+            });
         }
     }
-    let salvaged = !steps.is_empty();
-    let valid_end = report
-        .segments
-        .last()
-        .map_or(Offset::ZERO, |segment| segment.end_offset);
-    let end = valid_end.max(durable_end);
-    if end > valid_end {
+    for finding in &report.findings {
+        wanted.take(report, finding);
+    }
+    // With what the journals bring.
+    let end = report.end_offset.max(durable_end);
+    if end > report.end_offset {
         steps.push(Step::KeepEnd { end });
     }
+    let Wanted {
+        lost,
+        reindex,
+        aside,
+        epochs,
+        reopen,
+    } = wanted;
     steps.extend(reindex.into_iter().map(|segment| Step::Reindex { segment }));
-    if epochs || salvaged {
-        steps.push(Step::Epochs);
-    }
+    steps.extend(epochs.then_some(Step::Epochs));
     steps.extend(aside.into_iter().map(|file| Step::SetAside { file }));
-    if report
-        .findings
-        .iter()
-        .any(|finding| finding.subject == Subject::Checkpoint)
-    {
-        steps.push(Step::Reopen);
-    }
+    steps.extend(reopen.then_some(Step::Reopen));
     let first = report.segments.first().map_or(end, |segment| segment.base);
     Plan {
         dir: report.dir.clone(),
@@ -166,6 +123,59 @@ pub fn plan(report: &PartitionReport, durable_end: Offset) -> Plan {
         lost: joined(lost),
         log_start: report.log_start.max(first),
         end,
+    }
+}
+
+/// What the findings ask for.
+#[derive(Default)]
+struct Wanted {
+    lost: Vec<(Offset, Offset)>,
+    reindex: BTreeSet<Offset>,
+    aside: BTreeSet<String>,
+    epochs: bool,
+    reopen: bool,
+}
+
+impl Wanted {
+    fn take(&mut self, report: &PartitionReport, finding: &Finding) {
+        let name = finding.place.path.file_name().unwrap_or_default();
+        let name = name.to_string_lossy().into_owned();
+        match (finding.severity, finding.subject) {
+            (Severity::Remark, _) => {}
+            (_, Subject::OffsetIndex | Subject::TimeIndex | Subject::TxnIndex) => {
+                if let FileName::Segment { base, .. } = FileName::parse(&name) {
+                    self.reindex.insert(base);
+                }
+            }
+            (_, Subject::LeaderEpochs) => self.epochs = true,
+            (Severity::Rebuildable, Subject::ProducerSnapshot | Subject::Identity) => {
+                self.aside.insert(name);
+            }
+            // What an earlier start noted: what is really missing is a finding of its own.
+            (_, Subject::Checkpoint) => self.reopen = true,
+            // Segments that are gone: what is missing is lost.
+            (Severity::Damage, Subject::Segment) => {
+                self.lost
+                    .push((finding.place.first_offset, finding.place.end_offset));
+                self.orphans(report, finding.place.first_offset);
+            }
+            _ => {}
+        }
+    }
+
+    /// Index files of a segment that is not there.
+    fn orphans(&mut self, report: &PartitionReport, base: Offset) {
+        if report.segments.iter().any(|segment| segment.base == base) {
+            return;
+        }
+        let kinds = [
+            SegmentFile::OffsetIndex,
+            SegmentFile::TimeIndex,
+            SegmentFile::TxnIndex,
+        ];
+        let orphans = kinds.map(|kind| kind.name(base)).into_iter();
+        self.aside
+            .extend(orphans.filter(|name| report.dir.join(name).exists()));
     }
 }
 

@@ -339,17 +339,14 @@ impl Check<'_> {
         let mut span = *span;
         let is_tail = span.end == report.file_bytes;
         if is_tail && span.end_offset == Offset::NONE {
-            span.end_offset = next
-                .or(Some(known.durable_end).filter(|end| *end > span.first_offset))
-                .unwrap_or(Offset::NONE);
+            let durable = Some(known.durable_end).filter(|end| *end > span.first_offset);
+            span.end_offset = next.or(durable).unwrap_or(Offset::NONE);
         }
         let is_lost = span.end_offset == Offset::NONE || span.end_offset > span.first_offset;
         let is_covered = known.covered.has(report.base, span.position);
-        let (severity, subject) = if is_covered {
-            (Severity::Remark, Subject::Tail)
-        } else if is_tail && span.fault == Fault::Zeroes && (next.is_none() || !is_lost) {
-            (Severity::Remark, Subject::Tail)
-        } else if is_tail && next.is_none() && !known.is_clean && span.first_offset >= known.durable_end {
+        let is_unwritten = is_tail && span.fault == Fault::Zeroes && (next.is_none() || !is_lost);
+        let is_torn = is_tail && next.is_none() && !known.is_clean && span.first_offset >= known.durable_end;
+        let (severity, subject) = if is_covered || is_unwritten || is_torn {
             (Severity::Remark, Subject::Tail)
         } else {
             (Severity::Damage, Subject::Batch)

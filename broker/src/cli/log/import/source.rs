@@ -42,7 +42,7 @@ pub(super) struct Source {
     /// Every partition of the metadata.
     pub(super) partitions: Vec<SourcePartition>,
     /// Directories that nobody needs: names and why.
-    pub(super) skipped: Vec<(String, &'static str)>,
+    pub(super) skipped: Skipped,
     /// Kafka's text files, merged: log starts, high watermarks, cleaner positions.
     pub(super) starts: Offsets,
     /// High watermarks.
@@ -96,7 +96,7 @@ pub(super) fn read(args: &ImportArgs) -> Result<Source, Failure> {
     };
     let directory = identity
         .directory_id
-        .unwrap_or(Uuid(uuid::Uuid::new_v4().into_bytes()));
+        .unwrap_or_else(|| Uuid(uuid::Uuid::new_v4().into_bytes()));
     let taken = metadata::read(&metadata_dir, &identity.cluster_id, !is_clean)?
         .finish(BrokerId(identity.node_id), directory)
         .map_err(|error| metadata::refused(&metadata::directory(&metadata_dir), &error))?;
@@ -181,13 +181,13 @@ fn with_metadata(surveys: &[Survey]) -> Result<&Path, Failure> {
     })
 }
 
+/// Number of the source and the partition.
 type Found = Vec<(usize, PartitionName)>;
+/// Names of directories that nobody needs, and why.
+type Skipped = Vec<(String, &'static str)>;
 
 /// Each partition of the metadata has one directory, of its topic id; the others are strays.
-fn match_directories(
-    surveys: &[Survey],
-    taken: &TakenOver,
-) -> Result<(Found, Vec<(String, &'static str)>), Failure> {
+fn match_directories(surveys: &[Survey], taken: &TakenOver) -> Result<(Found, Skipped), Failure> {
     let image = &taken.snapshot.image;
     let mut skipped = Vec::new();
     let mut found: BTreeMap<PartitionName, usize> = BTreeMap::new();
