@@ -2,7 +2,7 @@
 //! each, with file, byte, offsets and checksums; metrics and health tell of them; both partitions go on serving.
 
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::admin::sample;
@@ -21,6 +21,33 @@ fn flip(path: &Path, position: u64) {
     file.seek(SeekFrom::Start(position)).unwrap();
     file.write_all(&[byte[0] ^ 2]).unwrap();
     file.sync_all().unwrap();
+}
+
+/// Waits until so many segments are written behind, and the last of them to a part; the last.
+fn last_segment(dir: &Path, segments: usize) -> PathBuf {
+    let began = Instant::now();
+    loop {
+        let files = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+        let mut logs: Vec<_> = files
+            .filter(|path| path.extension().is_some_and(|e| e == "log"))
+            .collect();
+        logs.sort();
+        let last = logs.pop().unwrap();
+        let mut head = [0; 8192];
+        let mut file = std::fs::File::open(&last).unwrap();
+        if logs.len() + 1 >= segments
+            && file.read_exact(&mut head).is_ok()
+            && head[8000..].iter().any(|byte| *byte != 0)
+        {
+            return last;
+        }
+        assert!(
+            began.elapsed() < PATIENCE,
+            "{} segments are written",
+            logs.len() + 1
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 /// Waits until a sample has at least this value.
@@ -60,18 +87,12 @@ fn flipped_bits_in_closed_and_active_segments_are_told_of_once_and_the_rest_is_s
         dir.path().join(name)
     };
     let first = "00000000000000000000";
+    let active = last_segment(&dir.path().join("data/bits-1"), 5);
     wait_for(&broker, "penstock_scrub_passes_total{shard=\"0\"}", 1.0);
     let damaged = "penstock_scrub_damaged_places{shard=\"0\"}";
     assert_eq!(sample(&broker.get("/metrics").1, damaged), Some(0.0));
 
     flip(&log(0, first), 5000);
-    let active = std::fs::read_dir(dir.path().join("data/bits-1"))
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "log"))
-        .max()
-        .unwrap();
-    assert_ne!(active, log(1, first), "a segment was rolled");
     flip(&active, 3000);
     wait_for(&broker, damaged, 2.0);
     let passes = sample(
