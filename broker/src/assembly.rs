@@ -19,6 +19,7 @@ use shard::net::ByteStream;
 use shard::owner::{Dirs, LogsIo, Owner};
 use shard::placement::Placement;
 use shard::quorum::{StoreLog, StoreLogError};
+use shard::retention::Retention;
 use shard::router::{Router, ShardMessage};
 use shard::runtime::mailbox::Mailbox;
 use shard::scrub::scrub;
@@ -145,6 +146,9 @@ pub fn start<E: Env, L: LogsIo>(
             env.spawn_background(scrub(env.clone(), logs.clone()));
         }
     }
+    let schedule = broker.settings.retention;
+    let retention = Retention::new(env.clone(), driver.clone(), logs.clone(), schedule);
+    env.spawn_background(retention.clone().run());
 
     let (publications, to_follow) = flume::unbounded();
     env.spawn(publish::follow(
@@ -160,6 +164,7 @@ pub fn start<E: Env, L: LogsIo>(
         driver: driver.clone(),
         groups: groups.clone(),
         logs: logs.clone(),
+        retention,
         control: control.clone(),
         publications,
     };
@@ -206,6 +211,7 @@ struct Desk<E: Env, L: LogsIo> {
     driver: OwnerDriver<E, L, NodeMessage>,
     groups: GroupDriver<E, NodeMessage>,
     logs: Dirs<L>,
+    retention: Retention<E, L, NodeMessage>,
     control: Control,
     publications: flume::Sender<Publication>,
 }
@@ -221,7 +227,9 @@ impl<E: Env, L: LogsIo> Desk<E, L> {
             NodeMessage::Command(command, reply) => self.control.command(command, reply),
             NodeMessage::Session(step) => fetch_sessions::serve(&self.broker, step),
             NodeMessage::Snapshot(reply) => {
-                let snapshot = observe::shard::snapshot(&self.broker, &self.driver, &self.logs, &self.groups);
+                let retention = self.retention.stats();
+                let (broker, driver) = (&self.broker, &self.driver);
+                let snapshot = observe::shard::snapshot(broker, driver, &self.logs, &self.groups, retention);
                 reply.send(snapshot);
             }
             NodeMessage::Groups(from, reply) => reply.send(self.groups.page(from.as_ref())),
@@ -233,6 +241,7 @@ impl<E: Env, L: LogsIo> Desk<E, L> {
                 }
             }
             NodeMessage::Lost(logs) => self.control.lost(self.broker.settings.node_id, logs),
+            NodeMessage::Retain(reply) => self.retention.ask(move |pass| reply.send(pass)),
             NodeMessage::Stop => self.broker.stop(),
         }
     }

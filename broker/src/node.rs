@@ -12,6 +12,7 @@ use shard::coordinator::driver::{GroupPage, PageCursor};
 use shard::env::Env;
 use shard::fetch::session::FetchSessions;
 use shard::ids::LogDir;
+use shard::retention::RetentionPass;
 use shard::router::Router;
 use shard::runtime::port::PortReply;
 use storage::notify::Notify;
@@ -49,6 +50,8 @@ pub enum NodeMessage {
     DirFailed(LogDir),
     /// To the controller's shard: partitions of this node that cannot be served any more.
     Lost(Vec<LogId>),
+    /// From the admin server: look now for what retention removes, and say what it was.
+    Retain(PortReply<RetentionPass>),
     /// Stop: no new connections, finish what has begun.
     Stop,
 }

@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
+use protocol::ErrorCode;
 use storage::error::StorageError;
 use storage::log::query::ProducerSweep;
 use storage::types::LogId;
@@ -15,6 +16,7 @@ use crate::env::{Env, Instant};
 use crate::ids::LogDir;
 use crate::message::ShardReply;
 use crate::owner::{ColdFetch, DirLog, Dirs, InDir, LogsIo, OffsetLookup, Owner, OwnerOutput};
+use crate::retention::remove_in_time;
 use crate::router::{Router, ShardMessage};
 use crate::runtime::mailbox::Inbox;
 use crate::scrub;
@@ -108,6 +110,7 @@ impl<E: Env, L: LogsIo, N: Send + 'static> OwnerDriver<E, L, N> {
         env.spawn(scrub::time_io(env.clone(), logs.clone()));
         let (driver, syncs) = (self.clone(), logs.clone());
         env.spawn(async move { driver.sync_in_time(&syncs).await });
+        env.spawn(remove_in_time(env.clone(), logs.clone()));
         let (driver, space) = (self.clone(), logs.clone());
         env.spawn(async move { driver.watch_space(&space).await });
         for _ in 0..READ_AHEAD_TASKS {
@@ -279,7 +282,7 @@ impl<E: Env, L: LogsIo, N: Send + 'static> OwnerDriver<E, L, N> {
             let InDir { dir, what } = &piece.plan;
             let read = match self.0.logs.get(*dir) {
                 Some(logs) => logs.read_cold(what).await,
-                None => None,
+                None => Err(ErrorCode::KAFKA_STORAGE_ERROR),
             };
             pieces.push(read);
         }

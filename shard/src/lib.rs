@@ -23,6 +23,8 @@ pub mod purgatory;
 pub mod quorum;
 pub mod replies;
 #[cfg(feature = "runtime")]
+pub mod retention;
+#[cfg(feature = "runtime")]
 pub mod router;
 #[cfg(feature = "runtime")]
 pub mod runtime;

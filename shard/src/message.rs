@@ -208,6 +208,8 @@ pub struct LogSummary {
     pub log: LogId,
     /// Bytes in its segments.
     pub size_bytes: u64,
+    /// Its `retention.bytes`, where that counts.
+    pub size_bytes_max: Option<u64>,
     /// Log start, high watermark, log end.
     pub log_start: Offset,
     /// See above.

@@ -19,6 +19,8 @@ pub mod producer_state;
 mod read_ahead;
 pub mod recovery;
 pub mod scrub;
+mod removal;
+pub mod retention;
 pub mod segment;
 mod segment_files;
 pub mod sim_executor;

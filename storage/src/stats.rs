@@ -8,6 +8,7 @@ use crate::disk::Disk;
 use crate::io_class::{IO_CLASSES, IoTotals};
 use crate::scrub::ScrubStats;
 use crate::space::SpaceStats;
+pub use crate::removal::RemovalTotals;
 use crate::store::Store;
 
 /// Counts since the start and the present fill of a store.
@@ -45,6 +46,8 @@ pub struct StoreStats {
     pub scrub: ScrubStats,
     /// The free space of the log directory.
     pub space: SpaceStats,
+    /// Segments removed since the start, and what is to be removed.
+    pub removals: RemovalTotals,
     /// A write or sync failed: the log directory is offline here.
     pub is_offline: bool,
 }
@@ -95,6 +98,7 @@ impl StoreStats {
             io: std::array::from_fn(|class| a.io[class].merged(b.io[class])),
             scrub: a.scrub.merged(b.scrub),
             space: SpaceStats::default(),
+            removals: a.removals.merged(b.removals),
             is_offline: a.is_offline || b.is_offline,
         }
     }
@@ -134,6 +138,7 @@ impl<D: Disk> Store<D> {
             io: self.io.totals(),
             scrub: self.scrub_stats(),
             space: self.space_stats(),
+            removals: self.removals.totals(),
             is_offline: self.is_offline(),
         }
     }

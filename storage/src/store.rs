@@ -16,12 +16,12 @@ use crate::error::{AppendError, StorageError};
 use crate::io_class::IoLimits;
 use crate::io_class::gate::IoGate;
 use crate::journal::writer::{Journal, JournalOptions};
-use crate::layout::{DirMark, DirName};
 use crate::log::append::{AppendBatch, Appended};
 use crate::log::{Log, LogOffsets, LogRef, LogSize};
 use crate::notify::Notify;
 use crate::read_ahead::ReadAhead;
 use crate::recovery::record::{LogRecord, load_directory};
+use crate::removal::{Removals, deleted_directories};
 use crate::scrub::{Scrub, ScrubOptions};
 use crate::segment::headroom::Headroom;
 use crate::segment::open_files::OpenFiles;
@@ -101,8 +101,8 @@ pub struct Store<D: Disk> {
     pub(crate) controls: RefCell<VecDeque<ControlFrame>>,
     pub(crate) controls_staged: Cell<u64>,
     pub(crate) controls_durable: Cell<u64>,
-    /// Directories of deleted logs, to be removed.
-    pub(crate) doomed: RefCell<VecDeque<PathBuf>>,
+    /// What is to be removed, now or later.
+    pub(crate) removals: Removals,
     /// What checkpoints say about logs that were closed in this run.
     pub(crate) closed_logs: RefCell<Vec<LogRecord>>,
     /// Logs of the merged checkpoint that were deleted in this run.
@@ -176,7 +176,7 @@ impl<D: Disk> Store<D> {
         let doomed = if shard == 0 {
             deleted_directories(&disk, dir).await?
         } else {
-            VecDeque::new()
+            Vec::new()
         };
         let store = Self {
             disk,
@@ -194,7 +194,7 @@ impl<D: Disk> Store<D> {
             controls: RefCell::default(),
             controls_staged: Cell::new(0),
             controls_durable: Cell::new(0),
-            doomed: RefCell::new(doomed),
+            removals: Removals::of_leftovers(doomed.into_iter()),
             closed_logs: RefCell::default(),
             deleted: RefCell::default(),
             run: merged.run + 1,
@@ -381,24 +381,6 @@ impl<D: Disk> Store<D> {
         self.syncs_moved.notify();
         self.ahead_moved.notify();
     }
-}
-
-/// Directories of logs that were deleted in an earlier run; the first shard removes them.
-async fn deleted_directories<D: Disk>(disk: &D, dir: &Path) -> Result<VecDeque<PathBuf>, StorageError> {
-    let deleted = |name: &str| {
-        matches!(
-            DirName::parse(name),
-            DirName::Replica {
-                mark: DirMark::Delete,
-                ..
-            }
-        )
-    };
-    let entries = disk.list(dir).await?;
-    let doomed = entries
-        .iter()
-        .filter(|entry| entry.is_dir && deleted(&entry.name));
-    Ok(doomed.map(|entry| dir.join(&entry.name)).collect())
 }
 
 impl<D: Disk> Logs<D> {

@@ -313,7 +313,8 @@ impl<D: Disk> LogState<D> {
         let segment = self.segment(base).expect("the cursor is in a segment");
         let size = segment.size;
         if segment.file.is_none() {
-            return if size > 0 || rolled {
+            // A log that was rolled without an append (retention took all of it) has no file for what comes next.
+            return if size > 0 || rolled || !segment.exists {
                 Next::Open {
                     base,
                     create: !segment.exists,

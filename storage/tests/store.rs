@@ -277,6 +277,7 @@ fn deleted_records_and_deleted_logs_are_gone_and_stay_gone() {
         let (store, _) = start(&handle, &disk).await;
         let config = LogConfig {
             segment_bytes: 4_000,
+            file_delete_delay_ms: 0,
             ..config()
         };
         let kept = store

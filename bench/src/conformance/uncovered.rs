@@ -11,6 +11,7 @@ pub const AREAS: &[(&str, &[std::ops::RangeInclusive<u32>])] = &[
     ("LE", &[1..=4]),
     ("MD", &[1..=13]),
     ("AD", &[1..=19]),
+    ("RT", &[1..=10]),
 ];
 
 /// The bug reports (`BR-…`) whose areas are groups or committed offsets.
@@ -23,6 +24,9 @@ const REPLICAS: &str = "needs several brokers; comes with the cluster";
 const QUOTAS: &str =
     "needs quotas, which are not served yet; the settings are known and marked so by `penstock config`";
 const SECURITY: &str = "needs users and ACLs; PLAINTEXT knows none";
+
+const SEGMENTS: &str =
+    "when segments are rolled is not told over the wire; `storage/tests/retention.rs` holds it";
 
 const TRANSACTIONS: &str = "needs transactions, which are not served yet";
 const CONSUMER_GROUPS: &str = "needs the consumer groups of KIP-848, which are not served yet";
@@ -54,6 +58,13 @@ pub const UNCOVERED: &[(&str, &str)] = &[
     ("MD-2", SECURITY),
     ("AD-4", QUOTAS),
     ("AD-14", REPLICAS),
+    ("RT-1", SEGMENTS),
+    ("RT-2", SEGMENTS),
+    ("RT-3", SEGMENTS),
+    (
+        "RT-8",
+        "files are no client's business; `broker/tests/process/retention.rs` sees them renamed and removed",
+    ),
     ("BR-029", TRANSACTIONS),
     ("BR-043", REPLICAS),
     ("BR-044", REPLICAS),

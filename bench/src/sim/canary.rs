@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
-use protocol::RecordBytes;
 use protocol::record::BatchHeader;
+use protocol::{ErrorCode, RecordBytes};
 use shard::config::TopicSettings;
 use shard::env::{Env, Instant, WallMs};
 use shard::message::OffsetAnswer;
@@ -170,7 +170,7 @@ impl Logs for SimLogs {
 }
 
 impl LogsIo for SimLogs {
-    async fn read_cold(&self, plan: &ColdRead) -> Option<RecordBytes> {
+    async fn read_cold(&self, plan: &ColdRead) -> Result<RecordBytes, ErrorCode> {
         self.inner.read_cold(plan).await
     }
 
@@ -256,8 +256,24 @@ impl LogsIo for SimLogs {
         self.inner.sweep_producers(sweep, now, producers_max)
     }
 
+    fn is_retention_due(&self, log: LogRef, high_watermark: Offset, now: WallMs) -> bool {
+        self.inner.is_retention_due(log, high_watermark, now)
+    }
+
+    async fn retain(&self, log: LogRef, high_watermark: Offset, now: WallMs) -> Result<(), StorageError> {
+        self.inner.retain(log, high_watermark, now).await
+    }
+
     async fn delete(&self, log: LogRef) -> Result<(), StorageError> {
         self.inner.delete(log).await
+    }
+
+    async fn remove_due(&self, now: Instant) -> Result<Option<Instant>, StorageError> {
+        self.inner.remove_due(now).await
+    }
+
+    async fn removals_moved(&self) {
+        self.inner.removals_moved().await;
     }
 }
 

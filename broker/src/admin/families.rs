@@ -316,7 +316,7 @@ type PartitionFamily = (
     fn(&PartitionImage, &PartitionStats) -> i64,
 );
 
-const PARTITION_FAMILIES: [PartitionFamily; 9] = [
+const PARTITION_FAMILIES: [PartitionFamily; 10] = [
     // kafka_exporter's names: the dashboards of lag draw what is produced beside what is consumed.
     (
         "kafka_topic_partition_current_offset",
@@ -331,6 +331,14 @@ const PARTITION_FAMILIES: [PartitionFamily; 9] = [
     ("kafka_log_log_size", "Bytes in segments.", |_, s| {
         to_i64(s.log.size_bytes)
     }),
+    (
+        "kafka_log_log_retentionsizeinpercent",
+        "Bytes in segments as a percentage of retention.bytes; 0 without that.",
+        |_, s| match s.log.size_bytes_max {
+            Some(most) if most > 0 => to_i64(s.log.size_bytes.saturating_mul(100) / most),
+            _ => 0,
+        },
+    ),
     ("kafka_log_log_numlogsegments", "Segments.", |_, s| {
         to_i64(s.log.segments as u64)
     }),

@@ -12,6 +12,7 @@ mod io_families;
 mod loss_window;
 mod node_families;
 mod process;
+mod retention;
 mod scrape;
 mod space_families;
 mod usage;
@@ -26,7 +27,7 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
-use axum::routing::get;
+use axum::routing::{get, post};
 use shard::router::ShardMessage;
 use shard::runtime::executor::PulseReader;
 use shard::runtime::mailbox::MailboxGauges;
@@ -197,6 +198,7 @@ fn routes(admin: Admin) -> Router {
         .route("/metrics", get(metrics))
         .route("/health/live", get(health::live))
         .route("/health/ready", get(health::ready))
+        .route("/retention", post(retention::run))
         .fallback(|| async { (StatusCode::NOT_FOUND, "nothing here; / lists what there is\n") })
         .with_state(admin)
 }
@@ -205,7 +207,8 @@ async fn index(State(admin): State<Admin>) -> String {
     let settings = &admin.0.facts.settings;
     format!(
         "penstock {} node {} {}\n\n/metrics       Prometheus text\n/health/live   200 while the process works\n\
-         /health/ready  200 while clients are served; says what is degraded\n",
+         /health/ready  200 while clients are served; says what is degraded\n\
+         /retention     POST: looks for old segments now\n",
         env!("CARGO_PKG_VERSION"),
         settings.node_id,
         admin.phase().word()

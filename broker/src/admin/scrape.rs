@@ -7,7 +7,7 @@ use shard::router::ShardMessage;
 use shard::runtime::port::{PortError, PortReply};
 
 use super::exposition::{Exposition, Kind};
-use super::{Admin, Phase, Running, SHARD_ANSWER_MAX, families, groups, node_families, process};
+use super::{Admin, Phase, Running, SHARD_ANSWER_MAX, families, groups, node_families, process, retention};
 use crate::node::NodeMessage;
 use crate::observe::metrics::Snapshot;
 use crate::observe::shard::ShardSnapshot;
@@ -36,6 +36,7 @@ pub(super) async fn scrape(admin: &Admin) -> String {
     }
     node_families::write(&mut text, admin, &shards, &requests);
     families::write(&mut text, settings.node_id, &shards, &requests);
+    retention::write(&mut text, &shards);
     groups::counts(&mut text, &shards);
     if let (Some(ledger), Some(image)) = (&ledger, families::newest_image(&shards)) {
         groups::write(&mut text, ledger, &image, &shards).await;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use shard::config::{BrokerLayers, Overrides, Recognised, Standing, recognise};
 use shard::ids::BrokerId;
+use shard::retention::RetentionSchedule;
 
 use super::layers::{AsWritten, ConfigError, Origin};
 use super::listeners;
@@ -108,6 +109,8 @@ pub fn resolve(written: &AsWritten, around: Surroundings<'_>) -> Result<Resolved
         Some(bytes) if bytes > 0 && bytes != KAFKA_SOCKET_BUFFER_BYTES => usize::try_from(bytes).ok(),
         _ => None,
     };
+    let millis =
+        |key: &str, default| Duration::from_millis(u64::try_from(layers.integer(key, default)).unwrap_or(1));
     let settings = Settings {
         node_id: BrokerId(i32::try_from(layers.integer("node.id", 1)).unwrap_or(1)),
         listeners: opened.listeners,
@@ -151,9 +154,11 @@ pub fn resolve(written: &AsWritten, around: Surroundings<'_>) -> Result<Resolved
         fetch_bytes_max: whole("fetch.max.bytes"),
         fetch_session_slots: whole("max.incremental.fetch.session.cache.slots"),
         group_series_max: whole("penstock.metrics.group.series.max"),
-        producer_check_interval: Duration::from_millis(
-            u64::try_from(layers.integer("producer.id.expiration.check.interval.ms", 600_000)).unwrap_or(1),
-        ),
+        producer_check_interval: millis("producer.id.expiration.check.interval.ms", 600_000),
+        retention: RetentionSchedule {
+            delay: millis("log.initial.task.delay.ms", 30_000),
+            interval: millis("log.retention.check.interval.ms", 300_000),
+        },
         auto_create_topics: layers.boolean("auto.create.topics.enable"),
         fixed: Arc::new(fixed),
     };

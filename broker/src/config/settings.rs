@@ -10,6 +10,7 @@ use shard::config::Overrides;
 use shard::ids::BrokerId;
 use storage::io_class::{IO_CLASSES, IoClass, IoLimits};
 use storage::scrub::ScrubOptions;
+use shard::retention::RetentionSchedule;
 use storage::sync_schedule::IntervalBounds;
 
 /// What the process was told, resolved.
@@ -57,6 +58,8 @@ pub struct Settings {
     pub auto_create_topics: bool,
     /// `producer.id.expiration.check.interval.ms`.
     pub producer_check_interval: Duration,
+    /// `log.initial.task.delay.ms` and `log.retention.check.interval.ms`.
+    pub retention: RetentionSchedule,
     /// `penstock.metrics.group.series.max`.
     pub group_series_max: usize,
     /// Every key that was written, as text: the weakest layer under the dynamic ones.
@@ -120,6 +123,7 @@ impl Default for Settings {
             fetch_session_slots: 1000,
             auto_create_topics: true,
             producer_check_interval: Duration::from_secs(600),
+            retention: RetentionSchedule::default(),
             group_series_max: 100_000,
             fixed: Arc::default(),
         }

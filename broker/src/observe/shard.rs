@@ -9,6 +9,7 @@ use shard::env::Env;
 use shard::ids::{LogDir, ShardId};
 use shard::image::MetadataImage;
 use shard::owner::{Dirs, LogsIo, OwnerCounters, PartitionStats};
+use shard::retention::RetentionStats;
 use storage::space::SpaceStats;
 use storage::stats::StoreStats;
 use storage::sync_schedule::LossWindows;
@@ -48,6 +49,8 @@ pub struct ShardSnapshot {
     pub spaces: Vec<(LogDir, SpaceStats)>,
     /// Log directories that are offline.
     pub offline_dirs: usize,
+    /// What retention has done.
+    pub retention: RetentionStats,
     /// Its group coordinators.
     pub groups: CoordinatorStats,
 }
@@ -75,6 +78,7 @@ pub fn snapshot<E: Env, L: LogsIo>(
     driver: &OwnerDriver<E, L, NodeMessage>,
     logs: &Dirs<L>,
     groups: &GroupDriver<E, NodeMessage>,
+    retention: RetentionStats,
 ) -> ShardSnapshot {
     let (totals, partitions, waiting) =
         driver.with_owner(|owner| (owner.counters(), owner.partition_stats(), owner.waiting()));
@@ -100,6 +104,7 @@ pub fn snapshot<E: Env, L: LogsIo>(
             .fold(LossWindows::default(), LossWindows::merged),
         spaces: spaces(logs),
         offline_dirs: broker.log_dirs.offline(),
+        retention,
         groups: groups.stats(),
     }
 }

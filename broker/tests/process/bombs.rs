@@ -13,7 +13,7 @@ use protocol::messages::produce::{ProduceRequest, ProduceResponse};
 use protocol::record::{BATCH_HEADER_BYTES, BatchBuilder, BatchHeader, BatchOptions, NewRecord};
 
 use crate::stop::{batch, create_topic, produce_request};
-use crate::support::{Broker, Client};
+use crate::support::{Broker, Client, now_ms};
 
 /// Connections that send bombs, each to partitions of its own.
 const BOMBERS: i32 = 3;
@@ -34,7 +34,7 @@ pub(crate) fn bomb() -> Bytes {
     };
     let mut builder = BatchBuilder::new(options, &mut compressor);
     let record = NewRecord {
-        timestamp: 1_700_000_000_000,
+        timestamp: now_ms(),
         key: None,
         value: Some(&vec![0; 96 << 20]),
         headers: &[],

@@ -12,13 +12,13 @@ use protocol::record::{BatchBuilder, BatchOptions, NewRecord};
 
 use crate::bombs::bomb;
 use crate::stop::{create_topic, fetch_request, log_end, produce, produce_request};
-use crate::support::{Broker, Client, PATIENCE, Starting, free_port, get};
+use crate::support::{Broker, Client, PATIENCE, Starting, free_port, get, now_ms};
 
 /// An uncompressed batch of one record with a value of so many bytes.
 pub(crate) fn large(bytes: usize) -> Bytes {
     let mut builder = BatchBuilder::plain(BatchOptions::default());
     let record = NewRecord {
-        timestamp: 1_700_000_000_000,
+        timestamp: now_ms(),
         key: None,
         value: Some(&vec![7; bytes]),
         headers: &[],

@@ -17,6 +17,7 @@ mod log_dirs;
 mod log_tools;
 mod remote;
 mod scrub;
+mod retention;
 mod sessions;
 mod stop;
 mod strangers;

@@ -16,7 +16,7 @@ use protocol::messages::produce::{PartitionProduceData, ProduceRequest, ProduceR
 use protocol::record::{BatchBuilder, BatchOptions, NewRecord};
 use protocol::{ErrorCode, RecordBytes, Str};
 
-use crate::support::{Broker, Client};
+use crate::support::{Broker, Client, now_ms};
 
 /// A stop has to be over within this time.
 const STOP_MAX: Duration = Duration::from_secs(10);
@@ -39,9 +39,10 @@ pub(crate) fn create_topic(client: &mut Client, name: &str, partitions: i32) {
 
 pub(crate) fn batch(records: usize) -> Bytes {
     let mut builder = BatchBuilder::plain(BatchOptions::default());
+    let timestamp = now_ms();
     for _ in 0..records {
         let record = NewRecord {
-            timestamp: 1_700_000_000_000,
+            timestamp,
             key: None,
             value: Some(b"a value of some length"),
             headers: &[],

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use nix::sys::signal::{Signal, kill};
@@ -194,6 +194,10 @@ impl Broker {
         signal_pid(self.child.id(), signal);
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Waits for the end and says how long that took.
     pub(crate) fn end(mut self) -> (ExitStatus, Duration) {
         let began = Instant::now();
@@ -308,6 +312,12 @@ impl Client {
         self.send(request, version)?;
         self.receive(version)
     }
+}
+
+/// The present, as records are stamped: what is stamped long ago may go by age before a test is over.
+pub(crate) fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    i64::try_from(since.as_millis()).unwrap()
 }
 
 /// A port that was free a moment ago.

@@ -53,8 +53,8 @@ impl<L: Logs> Owner<L> {
         }
     }
 
-    /// The disk was read: `pieces` are the batches of each piece, or `None` where the read failed.
-    pub fn cold_done(&mut self, mut fetch: ColdFetch<L::Cold>, pieces: Vec<Option<RecordBytes>>) {
+    /// The disk was read: `pieces` are the batches of each piece, or why there are none.
+    pub fn cold_done(&mut self, mut fetch: ColdFetch<L::Cold>, pieces: Vec<Result<RecordBytes, ErrorCode>>) {
         assert_eq!(
             fetch.pieces.len(),
             pieces.len(),
@@ -64,10 +64,12 @@ impl<L: Logs> Owner<L> {
             let entry = &fetch.read.entries[piece.entry];
             let data = &mut fetch.answer.partitions[piece.entry];
             match records {
-                Some(records) => self.fill(entry, fetch.read.bytes_max, data, records, fetch.read.isolation),
-                None => {
-                    *data = PartitionData::failed(ErrorCode::KAFKA_STORAGE_ERROR);
-                    self.count(entry.log, |c| c.reads_failed += 1);
+                Ok(records) => self.fill(entry, fetch.read.bytes_max, data, records, fetch.read.isolation),
+                Err(error) => {
+                    *data = PartitionData::failed(error);
+                    if error == ErrorCode::KAFKA_STORAGE_ERROR {
+                        self.count(entry.log, |c| c.reads_failed += 1);
+                    }
                 }
             }
         }

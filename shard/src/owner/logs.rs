@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use protocol::RecordBytes;
+use protocol::{ErrorCode, RecordBytes};
 use storage::error::{AppendError, StorageError};
 use storage::log::query::ProducerSweep;
 use storage::log::{LogOffsets, LogSize};
@@ -70,8 +70,9 @@ pub trait Logs {
 /// The storage of one shard in one log directory as its drivers need it: what takes time.
 #[allow(async_fn_in_trait)] // every future of a shard stays on its thread
 pub trait LogsIo: Logs + Clone + 'static {
-    /// Carries out a planned read; `None` when the disk refused.
-    async fn read_cold(&self, plan: &Self::Cold) -> Option<RecordBytes>;
+    /// Carries out a planned read, or says what the reader is told: OFFSET_OUT_OF_RANGE and NOT_LEADER_OR_FOLLOWER when the
+    /// records or the log were deleted meanwhile, KAFKA_STORAGE_ERROR when the disk refused.
+    async fn read_cold(&self, plan: &Self::Cold) -> Result<RecordBytes, ErrorCode>;
     /// Looks something up in a log, or moves its start.
     async fn look_up<E: Env>(&self, env: &E, log: Self::Log, what: LookUp) -> OffsetAnswer;
     /// Waits until [`Self::commit`] has something to do.
@@ -117,8 +118,16 @@ pub trait LogsIo: Logs + Clone + 'static {
     /// Goes on with a round over the producers of all logs and forgets the idle ones (PR-47); looks at `producers_max` of
     /// them at most, and returns how many it forgot.
     fn sweep_producers(&self, sweep: &mut ProducerSweep, now: WallMs, producers_max: usize) -> usize;
-    /// The topic is gone: the log takes nothing more, and its files go after readers have ended.
+    /// Whether [`Self::retain`] would remove something. Cheap.
+    fn is_retention_due(&self, log: Self::Log, high_watermark: Offset, now: WallMs) -> bool;
+    /// Removes what the log's settings let go of, below the high watermark.
+    async fn retain(&self, log: Self::Log, high_watermark: Offset, now: WallMs) -> Result<(), StorageError>;
+    /// The topic is gone: the log takes nothing more, and its files go when their delay is over.
     async fn delete(&self, log: Self::Log) -> Result<(), StorageError>;
+    /// Removes the files whose delay is over; returns when the next one's is.
+    async fn remove_due(&self, now: Instant) -> Result<Option<Instant>, StorageError>;
+    /// Ends when [`Self::remove_due`] is to be asked again although its time has not come.
+    async fn removals_moved(&self);
 }
 
 /// A batch got its offsets, or had them already.

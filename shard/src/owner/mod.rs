@@ -108,6 +108,20 @@ impl<L: Logs> Owner<L> {
         self.index_of(id).map(|index| self.partitions[index].log)
     }
 
+    /// Logs and high watermarks of the partitions in `slots_max` slots from `slot` on, and the slot to go on from; `None`
+    /// behind the last. A round from slot 0 sees every partition that is here all the while.
+    #[must_use]
+    pub fn logs_from(&self, slot: usize, slots_max: usize) -> Option<(usize, Vec<(L::Log, Offset)>)> {
+        let slots = self.partitions.capacity();
+        if slot >= slots {
+            return None;
+        }
+        let end = slot.saturating_add(slots_max).min(slots);
+        let some = (slot..end).filter_map(|slot| self.partitions.get(slot));
+        let logs = some.map(|partition| (partition.log, partition.watermark.high_watermark()));
+        Some((end, logs.collect()))
+    }
+
     /// The earliest time at which [`Self::expire`] has something to do.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
@@ -241,6 +255,7 @@ impl<L: Logs> Owner<L> {
             log_end: ends.log_end,
             segments: size.segments,
             dir: self.logs.dir(partition.log),
+            size_bytes_max: size.bytes_max,
         }
     }
 }

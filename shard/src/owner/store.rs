@@ -13,6 +13,7 @@ use storage::log::query::ProducerSweep;
 use storage::log::timestamps::{BatchSearch, TimedOffset};
 use storage::log::{LogOffsets, LogRef, LogSize};
 use storage::scrub::ScrubStep;
+use storage::retention::RetentionRules;
 use storage::stats::StoreStats;
 use storage::store::{ColdRead, ReadOutcome, Store};
 use storage::sync_schedule::LossWindows;
@@ -130,12 +131,15 @@ impl<D: Disk> Logs for StoreLogs<D> {
 }
 
 impl<D: Disk> LogsIo for StoreLogs<D> {
-    async fn read_cold(&self, plan: &ColdRead) -> Option<RecordBytes> {
+    async fn read_cold(&self, plan: &ColdRead) -> Result<RecordBytes, ErrorCode> {
         match self.0.read_cold(*plan).await {
-            Ok(pieces) => Some(record_bytes(pieces)),
+            Ok(pieces) => Ok(record_bytes(pieces)),
+            // Retention, DeleteRecords or the topic's deletion came first, as they may at any time.
+            Err(StorageError::OffsetOutOfRange { .. }) => Err(ErrorCode::OFFSET_OUT_OF_RANGE),
+            Err(StorageError::NoSuchLog) => Err(ErrorCode::NOT_LEADER_OR_FOLLOWER),
             Err(error) => {
                 tracing::error!(%error, offset = %plan.offset, "a read from disk failed");
-                None
+                Err(ErrorCode::KAFKA_STORAGE_ERROR)
             }
         }
     }
@@ -257,8 +261,26 @@ impl<D: Disk> LogsIo for StoreLogs<D> {
         self.0.sweep_producers(sweep, now.0, producers_max)
     }
 
+    fn is_retention_due(&self, log: LogRef, high_watermark: Offset, now: WallMs) -> bool {
+        self.0.is_retention_due(log, high_watermark, now.0)
+    }
+
+    async fn retain(&self, log: LogRef, high_watermark: Offset, now: WallMs) -> Result<(), StorageError> {
+        self.0.retain(log, high_watermark, now.0).await.map(|_| ())
+    }
+
     async fn delete(&self, log: LogRef) -> Result<(), StorageError> {
         self.0.delete_log(log).await
+    }
+
+    async fn remove_due(&self, now: Instant) -> Result<Option<Instant>, StorageError> {
+        let next_ms = self.0.removals_due(now.0 / NANOS_PER_MS);
+        self.0.remove_due().await?;
+        Ok(next_ms.map(|at| Instant(at.saturating_mul(NANOS_PER_MS))))
+    }
+
+    async fn removals_moved(&self) {
+        self.0.removals_moved().await;
     }
 }
 
@@ -275,6 +297,7 @@ pub fn log_config(settings: &TopicSettings) -> LogConfig {
     LogConfig {
         segment_bytes: unsigned(settings.segment_bytes),
         segment_ms: settings.segment_ms,
+        segment_jitter_ms: settings.segment_jitter_ms,
         segment_index_bytes: unsigned(settings.segment_index_bytes),
         index_interval_bytes: unsigned(settings.index_interval_bytes),
         producer_id_expiration_ms: settings.producer_id_expiration_ms,
@@ -285,7 +308,12 @@ pub fn log_config(settings: &TopicSettings) -> LogConfig {
         },
         flush_ms: bound(settings.flush_ms),
         flush_messages: bound(settings.flush_messages),
-        ..LogConfig::default()
+        retention: RetentionRules {
+            by_age_and_size: settings.cleanup_policy.delete,
+            ms: settings.retention_ms,
+            bytes: settings.retention_bytes,
+        },
+        file_delete_delay_ms: u64::try_from(settings.file_delete_delay_ms).unwrap_or(0),
     }
 }
 
@@ -312,5 +340,20 @@ mod tests {
         let config = log_config(&settings);
         assert_eq!((config.flush_ms, config.flush_messages), (0, 7));
         assert_eq!(config.durability, Durability::Interval);
+    }
+
+    #[test]
+    fn rt_10_age_and_size_count_only_where_the_policy_is_to_delete() {
+        let mut settings = TopicSettings::built_in();
+        assert_eq!(log_config(&settings).retention, RetentionRules::default());
+        assert_eq!(log_config(&settings).file_delete_delay_ms, 60_000);
+        settings.retention_bytes = 7;
+        settings.cleanup_policy.compact = true;
+        let both = log_config(&settings).retention;
+        assert_eq!((both.by_age_and_size, both.bytes), (true, 7));
+        settings.cleanup_policy.delete = false;
+        assert!(!log_config(&settings).retention.by_age_and_size);
+        settings.cleanup_policy.compact = false;
+        assert!(!log_config(&settings).retention.by_age_and_size);
     }
 }

@@ -489,7 +489,7 @@ fn cold_data_goes_through_the_driver_and_keeps_its_place() {
     };
     assert_eq!(fetch.pieces.iter().map(|p| p.plan).collect::<Vec<_>>(), [(0, 0)]);
     bed.owner
-        .cold_done(fetch, vec![Some(RecordBytes::from(Bytes::from_static(b"cold")))]);
+        .cold_done(fetch, vec![Ok(RecordBytes::from(Bytes::from_static(b"cold")))]);
     let (_, answer) = bed.fetched().expect("answered");
     assert_eq!(answer.partitions[0].records.len(), 4);
     assert_eq!(
@@ -497,6 +497,48 @@ fn cold_data_goes_through_the_driver_and_keeps_its_place() {
         0,
         "the cold read was planned with the whole limit"
     );
+}
+
+#[test]
+fn a_cold_read_of_what_was_deleted_meanwhile_is_told_so_and_is_no_failure_of_the_disk() {
+    let told = [
+        (ErrorCode::OFFSET_OUT_OF_RANGE, 0),
+        (ErrorCode::NOT_LEADER_OR_FOLLOWER, 0),
+        (ErrorCode::KAFKA_STORAGE_ERROR, 1),
+    ];
+    for (error, failed) in told {
+        let mut bed = Bed::new(1);
+        bed.append(Acks::None, &[(0, 1)]);
+        bed.appended();
+        bed.sync(0);
+        bed.owner.logs.0.borrow_mut()[0].cold_below = 1;
+        bed.fetch(read(&[(0, 0)], 1000));
+        let Some(OwnerOutput::ReadCold(fetch)) = bed.owner.poll_output() else {
+            panic!("a cold read")
+        };
+        bed.owner.cold_done(fetch, vec![Err(error)]);
+        let (_, answer) = bed.fetched().expect("answered");
+        let part = &answer.partitions[0];
+        assert_eq!((part.error, part.log_start_offset), (error, -1));
+        assert_eq!(bed.owner.counters().reads_failed, failed, "{error:?}");
+    }
+}
+
+#[test]
+fn a_round_of_retention_sees_every_partition_whatever_its_turns() {
+    let mut bed = Bed::new(10);
+    bed.owner.release(id(3));
+    bed.owner.release(id(9));
+    for slots in [1, 4, 1000] {
+        let (mut seen, mut slot) = (Vec::new(), 0);
+        while let Some((next, some)) = bed.owner.logs_from(slot, slots) {
+            assert!(next > slot && some.len() <= slots);
+            seen.extend(some.into_iter().map(|(log, _)| log));
+            slot = next;
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, [0, 1, 2, 4, 5, 6, 7, 8], "in turns of {slots}");
+    }
 }
 
 #[test]

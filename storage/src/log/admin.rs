@@ -1,6 +1,5 @@
 //! Changes to a log that are not appends: settings, log start, closing, deleting.
 
-use std::path::PathBuf;
 use std::rc::Rc;
 
 use super::config::{Durability, LogConfig};
@@ -9,7 +8,9 @@ use crate::commit::run::ControlFrame;
 use crate::disk::Disk;
 use crate::error::StorageError;
 use crate::journal::FrameKind;
-use crate::layout::{DirMark, PartitionName, SegmentFile as SegmentFileKind};
+use crate::layout::{DirMark, PartitionName};
+use crate::removal::Doomed;
+use crate::retention::RetentionReason;
 use crate::store::Store;
 use crate::types::Offset;
 
@@ -22,7 +23,7 @@ impl<D: Disk> Store<D> {
         let becomes_unsynced = config.durability != Durability::Fsync && !state.is_unsynced;
         state.is_unsynced |= becomes_unsynced;
         let must_sync = state.is_unsynced && config.durability == Durability::Fsync;
-        state.config = config;
+        state.config = config.drawn(entry.id);
         let bounds = self.sync_bounds(&state);
         let offset = state.log_start;
         drop(state);
@@ -61,25 +62,27 @@ impl<D: Disk> Store<D> {
                     end: state.durable_end,
                 });
             }
-            if new_start > state.log_start {
-                state.log_start = new_start;
-                state.producers.on_log_start(new_start);
-            }
+            state.move_start(new_start);
             state.log_start
         };
+        self.settle_start(&entry, start).await?;
+        self.remove_segments_below(&entry, start, |_| RetentionReason::LogStart)
+            .await?;
+        Ok(start)
+    }
+
+    /// Makes it durable that the log, whose start is there or above for readers, starts at `start`.
+    pub(crate) async fn settle_start(&self, log: &Rc<Log<D>>, start: Offset) -> Result<(), StorageError> {
         self.commit_control(ControlFrame {
-            slot: log.slot,
+            slot: log.log_ref.slot,
             kind: FrameKind::Start,
             offset: start,
         })
         .await?;
-        {
-            // Only now: the epochs may be written at any time, and a crash before may have left the start where it was.
-            let mut state = entry.state.borrow_mut();
-            state.epochs_dirty |= state.epochs.truncate_from_start(start);
-        }
-        self.remove_segments_below_start(&entry).await?;
-        Ok(start)
+        // Only now: the epochs may be written at any time, and a crash before may have left the start where it was.
+        let mut state = log.state.borrow_mut();
+        state.epochs_dirty |= state.epochs.truncate_from_start(start);
+        Ok(())
     }
 
     /// Closes a log: what is staged is committed, everything goes into its segments and is synced, and the journal lets go
@@ -102,7 +105,7 @@ impl<D: Disk> Store<D> {
     }
 
     /// Deletes a log: it is gone for readers and writers at once; its directory is renamed to `…-delete` when this
-    /// returns and removed by [`Self::housekeeping`].
+    /// returns, and removed when `file.delete.delay.ms` is over.
     ///
     /// # Errors
     /// [`StorageError`] from the disk.
@@ -135,6 +138,10 @@ impl<D: Disk> Store<D> {
             |name| name.marked(&self.unique(&entry), DirMark::Delete),
         );
         let doomed = self.dir.join(name);
+        let (bytes, delay_ms) = {
+            let state = entry.state.borrow();
+            (state.size().bytes, state.config.file_delete_delay_ms)
+        };
         match self.disk.rename(&entry.dir, &doomed).await {
             // The directory of directories cannot take the longer name; what is to be deleted goes all the sooner.
             Err(error) if error.is_refused_for_space() => {
@@ -145,8 +152,7 @@ impl<D: Disk> Store<D> {
         }
         let synced = self.disk.sync_dir(&self.dir).await;
         synced.map_err(|error| self.fail(error))?;
-        self.doomed.borrow_mut().push_back(doomed);
-        self.behind.notify();
+        self.doom(Doomed::Directory(doomed), bytes, delay_ms);
         Ok(())
     }
 
@@ -154,21 +160,6 @@ impl<D: Disk> Store<D> {
     fn unique(&self, log: &Log<D>) -> String {
         let here = u128::from(self.shard) << 32 | u128::from(log.log_ref.slot);
         format!("{:032x}", u128::from_be_bytes(log.id.topic.0) ^ here)
-    }
-
-    /// Removes one directory of a deleted log. Returns whether there was one.
-    pub(crate) async fn purge_one(&self) -> Result<bool, StorageError> {
-        let next: Option<PathBuf> = self.doomed.borrow_mut().pop_front();
-        let Some(doomed) = next else { return Ok(false) };
-        match self.disk.remove_dir_all(&doomed).await {
-            Err(error) if !error.is_not_found() => {
-                if error.is_refused_for_space() {
-                    self.doomed.borrow_mut().push_front(doomed);
-                }
-                Err(self.fail(error))
-            }
-            _ => Ok(true),
-        }
     }
 
     /// Waits until no commit holds batches of the log and no write to its segments is under way.
@@ -233,38 +224,17 @@ impl<D: Disk> Store<D> {
         self.moved.notify(); // a commit may wait for space, which this needs none of
         number
     }
-
-    /// Takes segments that lie wholly below the log start off the log and removes their files, oldest first.
-    pub(crate) async fn remove_segments_below_start(&self, log: &Rc<Log<D>>) -> Result<(), StorageError> {
-        loop {
-            let base = {
-                let mut state = log.state.borrow_mut();
-                let start = state.log_start;
-                let next = state.segments.get(1).map(|segment| segment.base);
-                match (state.segments.front(), next) {
-                    (Some(first), Some(next)) if next <= start && first.finished => {
-                        state.segments.pop_front().map(|segment| segment.base)
-                    }
-                    _ => None,
-                }
-            };
-            let Some(base) = base else { return Ok(()) };
-            // The batches go last: without them the other files are debris that recovery clears away.
-            let others = SegmentFileKind::ALL
-                .into_iter()
-                .filter(|kind| *kind != SegmentFileKind::Log);
-            for kind in others.chain([SegmentFileKind::Log]) {
-                let path = super::segment_path(&log.dir, base, kind);
-                match self.disk.remove_file(&path).await {
-                    Err(error) if !error.is_not_found() => return Err(self.fail(error)),
-                    _ => {}
-                }
-            }
-        }
-    }
 }
 
 impl<D: Disk> LogState<D> {
+    /// Readers find nothing below `start` any more; never goes back.
+    pub(crate) fn move_start(&mut self, start: Offset) {
+        if start > self.log_start {
+            self.log_start = start;
+            self.producers.on_log_start(start);
+        }
+    }
+
     /// The batches from `position` of `segment` on are withdrawn: what is left to write ends there. The segments themselves
     /// stay, a writer may be at them.
     fn forget_from(&mut self, segment: Offset, position: u32) {

@@ -107,7 +107,7 @@ impl<D: Disk> LogState<D> {
         facts.base_offset = base;
         facts.last_offset = last;
         let completed = self.producers.apply(&facts, now_ms);
-        let (segment, position) = self.index(&header, completed);
+        let (segment, position) = self.index(&header, completed, now_ms);
         let (head, rest) = cache.insert(
             slot,
             CacheInsert {
@@ -137,7 +137,7 @@ impl<D: Disk> LogState<D> {
     }
 
     /// Enters the batch into the active segment's indexes; returns where in which segment it stands.
-    fn index(&mut self, header: &BatchHeader, completed: Option<CompletedTxn>) -> (Offset, u32) {
+    fn index(&mut self, header: &BatchHeader, completed: Option<CompletedTxn>, now_ms: i64) -> (Offset, u32) {
         let interval = self.config.index_interval_bytes;
         let active = self.active();
         let position = active.size;
@@ -154,6 +154,7 @@ impl<D: Disk> LogState<D> {
         }
         active.largest = indexes.largest_timestamp();
         active.first_timestamp.get_or_insert(header.max_timestamp);
+        active.modified_ms = now_ms;
         active.size += header.size;
         (active.base, position)
     }

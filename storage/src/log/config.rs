@@ -1,5 +1,8 @@
 //! The settings of one log: Kafka's topic configurations as far as the log engine acts on them, resolved to plain values.
 
+use crate::retention::RetentionRules;
+use crate::types::LogId;
+
 /// When an append counts as durable (`penstock.durability`, DESIGN §6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Durability {
@@ -19,7 +22,7 @@ pub struct LogConfig {
     pub segment_bytes: u32,
     /// `segment.ms`.
     pub segment_ms: i64,
-    /// `segment.jitter.ms`, already drawn for this log.
+    /// `segment.jitter.ms`; of an open log, its share of it ([`Self::drawn`]).
     pub segment_jitter_ms: i64,
     /// `segment.index.bytes`.
     pub segment_index_bytes: u32,
@@ -33,6 +36,30 @@ pub struct LogConfig {
     pub flush_ms: u64,
     /// `flush.messages`; `u64::MAX` is never.
     pub flush_messages: u64,
+    /// What the log may lose by itself.
+    pub retention: RetentionRules,
+    /// `file.delete.delay.ms`.
+    pub file_delete_delay_ms: u64,
+}
+
+impl LogConfig {
+    /// With the share of `segment.jitter.ms` that this log has, so that logs which were begun together do not roll together.
+    /// The same for a log in each run.
+    #[must_use]
+    pub fn drawn(mut self, id: LogId) -> Self {
+        let most = self.segment_jitter_ms.min(self.segment_ms);
+        self.segment_jitter_ms = match u64::try_from(most) {
+            Ok(most) if most > 0 => {
+                let mut name = [0; 20];
+                name[..16].copy_from_slice(&id.topic.0);
+                name[16..].copy_from_slice(&id.partition.to_be_bytes());
+                let share = u64::from(crc32c::crc32c(&name));
+                i64::try_from((u128::from(most) * u128::from(share)) >> 32).unwrap_or(0)
+            }
+            _ => 0,
+        };
+        self
+    }
 }
 
 impl Default for LogConfig {
@@ -47,6 +74,37 @@ impl Default for LogConfig {
             durability: Durability::Fsync,
             flush_ms: u64::MAX,
             flush_messages: u64::MAX,
+            retention: RetentionRules::default(),
+            file_delete_delay_ms: 60_000,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::TopicId;
+
+    #[test]
+    fn rt_1_jitter_is_spread_over_logs_stays_below_its_limit_and_is_the_same_in_each_run() {
+        let drawn = |segment_ms, segment_jitter_ms, partition| {
+            let config = LogConfig {
+                segment_ms,
+                segment_jitter_ms,
+                ..LogConfig::default()
+            };
+            let topic = TopicId([7; 16]);
+            config.drawn(LogId { topic, partition }).segment_jitter_ms
+        };
+        let shares: Vec<i64> = (0..1000)
+            .map(|partition| drawn(10_000, 1000, partition))
+            .collect();
+        assert!(shares.iter().all(|share| (0..1000).contains(share)));
+        let mean = shares.iter().sum::<i64>() / 1000;
+        assert!((450..550).contains(&mean), "{mean}");
+        assert_eq!(drawn(10_000, 1000, 3), shares[3]);
+        assert_eq!(drawn(10_000, 0, 3), 0);
+        // It is never larger than what it shortens.
+        assert!((0..100).all(|partition| drawn(50, i64::MAX, partition) < 50));
     }
 }

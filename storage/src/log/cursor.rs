@@ -123,10 +123,15 @@ impl WriteCursor {
         (end > self.issued).then_some(end)
     }
 
-    /// Goes on to the next segment; the current one is wholly issued.
+    /// Goes on to the next segment; the current one is wholly in its file.
     pub(crate) fn enter(&mut self, segment: Offset) {
         assert!(segment > self.segment, "segments are written in order");
+        assert!(
+            self.is_still(),
+            "a segment is left when all its writes have ended"
+        );
         self.segment = segment;
+        self.written = (segment, 0);
         self.issued = 0;
         self.residue.clear();
         self.partial = Partial::No;

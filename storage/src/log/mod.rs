@@ -11,6 +11,7 @@ mod index_check;
 pub(crate) mod mark;
 pub mod query;
 pub mod read;
+pub mod retain;
 pub(crate) mod tail;
 pub mod timestamps;
 mod window;
@@ -55,6 +56,8 @@ pub struct LogSize {
     pub bytes: u64,
     /// Number of segments.
     pub segments: usize,
+    /// Its `retention.bytes`, where that counts.
+    pub bytes_max: Option<u64>,
 }
 
 /// An open log.
@@ -215,6 +218,7 @@ impl<D: Disk> LogState<D> {
         LogSize {
             bytes: self.segments.iter().map(|segment| u64::from(segment.size)).sum(),
             segments: self.segments.len(),
+            bytes_max: self.config.retention.bytes_max(),
         }
     }
 }

@@ -150,7 +150,12 @@ impl<D: Disk> Store<D> {
                 place.position = 0;
             }
             if place.position < place.limit {
-                match self.find(&log, &place, &read).await? {
+                let found = self.find(&log, &place, &read).await;
+                let found = found.map_err(|error| self.gone_meanwhile(&log, &read, error))?;
+                if self.log(read.log).is_none() {
+                    return Err(StorageError::NoSuchLog); // its directory may be that of a new topic of its name by now
+                }
+                match found {
                     Found::Batches(batches, _) => return Ok(batches),
                     Found::Nothing => return Ok(Vec::new()),
                     Found::Beyond => {}
@@ -202,6 +207,22 @@ impl<D: Disk> Store<D> {
         };
         join_all(fetches.iter().map(|fetch| self.fetch(fetch))).await;
         Ok(())
+    }
+
+    /// The error of a read whose segment was removed while it was under way is that of its offset.
+    fn gone_meanwhile(&self, log: &Log<D>, read: &ColdRead, error: StorageError) -> StorageError {
+        match &error {
+            StorageError::Disk(cause) if cause.is_not_found() => {}
+            _ => return error,
+        }
+        if self.log(read.log).is_none() {
+            return StorageError::NoSuchLog;
+        }
+        let state = log.state.borrow();
+        if read.offset < state.log_start {
+            return state.out_of_range(read.offset);
+        }
+        error
     }
 
     async fn fetch(&self, fetch: &Fetch) {
@@ -351,14 +372,18 @@ impl<D: Disk> LogState<D> {
         }
     }
 
+    const fn out_of_range(&self, wanted: Offset) -> StorageError {
+        StorageError::OffsetOutOfRange {
+            wanted,
+            start: self.log_start,
+            end: self.end,
+        }
+    }
+
     /// Where `read` starts, `None` when the log has nothing there any more.
     fn cold_place(&self, read: &ColdRead) -> Result<Option<ColdPlace>, StorageError> {
         if read.offset < self.log_start || read.offset > self.end {
-            return Err(StorageError::OffsetOutOfRange {
-                wanted: read.offset,
-                start: self.log_start,
-                end: self.end,
-            });
+            return Err(self.out_of_range(read.offset));
         }
         let after = self
             .segments

@@ -201,7 +201,15 @@ impl<D: Disk> Store<D> {
         while at < upper {
             let pieces = match self.read(log, at, LOOK_BYTES, upper, true) {
                 ReadOutcome::Cached(pieces) => pieces,
-                ReadOutcome::Cold(cold) => self.read_cold(cold).await?,
+                ReadOutcome::Cold(cold) => match self.read_cold(cold).await {
+                    Ok(pieces) => pieces,
+                    // The log starts above it by now: what is left of it is looked through.
+                    Err(StorageError::OffsetOutOfRange { start, .. }) if start > at => {
+                        at = start;
+                        continue;
+                    }
+                    Err(error) => return Err(error),
+                },
                 ReadOutcome::Empty | ReadOutcome::OutOfRange => return Ok(()),
                 ReadOutcome::Offline => return Err(StorageError::NoSuchLog),
             };

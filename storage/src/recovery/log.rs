@@ -53,6 +53,7 @@ impl<D: Disk> Store<D> {
         let known = self.known_of(id).filter(|record| record.directory == name);
         let is_recorded = known.is_some();
         let dir = self.dir.join(&name);
+        let config = config.drawn(id);
         let opened = self.open_state(&name, &dir, id, config, known, now_ms).await;
         let (state, is_new) = self.failed(opened)?;
         self.closed_logs.borrow_mut().retain(|log| log.id() != id);
@@ -187,7 +188,7 @@ impl<D: Disk> Store<D> {
             .read_segments(dir, entries, config.clone(), known.as_ref(), now_ms)
             .await?;
         let Some(mut read) = found else {
-            return self.recover_empty(dir, config, known, now_ms).await;
+            return self.recover_empty(dir, entries, config, known, now_ms).await;
         };
         let mut known = known;
         if read.replayed_from > read.end.offset {
@@ -203,7 +204,7 @@ impl<D: Disk> Store<D> {
                 .read_segments(dir, &entries, config.clone(), known.as_ref(), now_ms)
                 .await?;
             let Some(again) = again else {
-                return self.recover_empty(dir, config, known, now_ms).await;
+                return self.recover_empty(dir, &entries, config, known, now_ms).await;
             };
             read = again;
         }
@@ -219,7 +220,7 @@ impl<D: Disk> Store<D> {
         known: Option<&LogRecord>,
         now_ms: i64,
     ) -> Result<Option<ReadLog<D>>, StorageError> {
-        let bases = self.clear_debris(dir, entries).await?;
+        let bases = self.clear_debris(dir, entries, known).await?;
         let Some(((active_base, active_entry), closed)) = bases.split_last() else {
             return Ok(None);
         };
@@ -398,10 +399,12 @@ impl<D: Disk> Store<D> {
         Ok(fresh)
     }
 
-    /// A directory without a segment: its creation did not get that far, or all of it was deleted.
+    /// A directory without a segment: its creation did not get that far, or all of it was deleted. The producers of what was
+    /// deleted are known still.
     async fn recover_empty(
         &self,
         dir: &Path,
+        entries: &[DirEntry],
         config: LogConfig,
         known: Option<LogRecord>,
         now_ms: i64,
@@ -423,6 +426,13 @@ impl<D: Disk> Store<D> {
         NotedEpochs::load(&self.disk, dir, known.as_ref())
             .await?
             .settle(&mut state);
+        let from = self
+            .load_producers(dir, entries, known.as_ref(), &mut state, now_ms)
+            .await?;
+        if from > base {
+            state.producers.reset(base);
+        }
+        state.producers.on_log_start(base);
         self.open_active(dir, &mut state, true).await?;
         self.disk.sync_dir(dir).await?;
         Ok(state)
@@ -449,28 +459,6 @@ impl<D: Disk> Store<D> {
             found: end.fault.unwrap_or("the end of the file").to_owned(),
         }
         .into())
-    }
-
-    /// Removes files that were being written or deleted when the process ended. Returns the segments in order.
-    async fn clear_debris<'a>(
-        &self,
-        dir: &Path,
-        entries: &'a [DirEntry],
-    ) -> Result<Vec<(Offset, &'a DirEntry)>, StorageError> {
-        let mut bases = Vec::new();
-        for entry in entries.iter().filter(|entry| !entry.is_dir) {
-            match FileName::parse(&entry.name) {
-                FileName::Segment {
-                    file: SegmentFileKind::Log,
-                    base,
-                    mark: None,
-                } => bases.push((base, entry)),
-                FileName::Temporary => self.disk.remove_file(&dir.join(&entry.name)).await?,
-                _ => {}
-            }
-        }
-        bases.sort_unstable_by_key(|(base, _)| *base);
-        Ok(bases)
     }
 
     /// Takes the newest producer state that can be read. Returns the offset from which batches are to be replayed.

@@ -25,6 +25,8 @@ pub(crate) struct Segment<D: Disk> {
     pub(crate) first_timestamp: Option<i64>,
     /// When it was created (or its file last modified), for batches without timestamps.
     pub(crate) created_ms: i64,
+    /// When it was last appended to (or its file last modified): its age when its batches have no timestamps.
+    pub(crate) modified_ms: i64,
     /// Whether its file exists.
     pub(crate) exists: bool,
     /// Whether the file's name is durable, so that a synced write to it survives a power loss.
@@ -53,6 +55,7 @@ impl<D: Disk> Segment<D> {
             },
             first_timestamp: None,
             created_ms: now_ms,
+            modified_ms: now_ms,
             exists: false,
             is_named: false,
             file: None,

@@ -17,7 +17,7 @@ use super::super::Case;
 use super::super::batch::{Rec, compressed};
 use super::super::dialogue::{Dialogue, Topic};
 use super::super::target::Setup;
-use crate::error::Result;
+use crate::error::{Result, failed};
 
 const TOPIC: i8 = 2;
 const BROKER: i8 = 4;
@@ -98,6 +98,19 @@ fn alter(resource_type: i8, name: &str, ops: &[(&str, i8, Option<&str>)]) -> Inc
                 .collect(),
         }],
         validate_only: false,
+    }
+}
+
+/// Sets keys of a topic, quietly; no value takes one away.
+pub(super) fn alter_topic(d: &mut Dialogue<'_>, topic: &Topic, keys: &[(&str, Option<&str>)]) -> Result<()> {
+    let ops: Vec<_> = keys
+        .iter()
+        .map(|&(key, value)| (key, if value.is_some() { SET } else { DELETE }, value))
+        .collect();
+    let answer = d.quiet(1, &alter(TOPIC, &topic.name, &ops))?;
+    match answer.responses.first() {
+        Some(altered) if altered.error_code == ErrorCode::NONE => Ok(()),
+        _ => failed(format!("settings were refused: {answer:?}")),
     }
 }
 

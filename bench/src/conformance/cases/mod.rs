@@ -15,6 +15,7 @@ mod offset_reports;
 mod offsets;
 mod order;
 mod produce;
+mod retention;
 mod sessions;
 mod stored;
 mod topics;
@@ -41,6 +42,7 @@ pub fn cases() -> Vec<Case> {
         metadata::CASES,
         topics::CASES,
         configs::CASES,
+        retention::CASES,
         unserved::CASES,
         groups::CASES,
         group_offsets::CASES,
