@@ -127,6 +127,8 @@ fn escape(out: &mut String, value: &str) {
             '\\' => out.push_str("\\\\"),
             '"' => out.push_str("\\\""),
             '\n' => out.push_str("\\n"),
+            // Prometheus's scanner refuses a whole scrape with one in it; clients choose the names of groups.
+            '\0' => out.push(char::REPLACEMENT_CHARACTER),
             c => out.push(c),
         }
     }
@@ -170,14 +172,14 @@ mod tests {
     fn a_family_is_said_once_and_label_values_are_escaped() {
         let mut text = Exposition::default();
         text.family("kafka_log_log_size", Kind::Gauge, "Bytes.")
-            .sample(&[("topic", "a\"b\\c\nd"), ("partition", "0")], 7usize)
+            .sample(&[("topic", "a\"b\\c\nd\0e"), ("partition", "0")], 7usize)
             .sample(&[], -1i64);
         text.single("x_seconds_total", Kind::Counter, "Seconds.", 0.25);
         text.single("x_max", Kind::Gauge, "No bound.", f64::INFINITY);
         assert_eq!(
             text.finish(),
             "# HELP kafka_log_log_size Bytes.\n# TYPE kafka_log_log_size gauge\n\
-             kafka_log_log_size{topic=\"a\\\"b\\\\c\\nd\",partition=\"0\"} 7\nkafka_log_log_size -1\n\
+             kafka_log_log_size{topic=\"a\\\"b\\\\c\\nd\u{fffd}e\",partition=\"0\"} 7\nkafka_log_log_size -1\n\
              # HELP x_seconds_total Seconds.\n# TYPE x_seconds_total counter\nx_seconds_total 0.25\n\
              # HELP x_max No bound.\n# TYPE x_max gauge\nx_max +Inf\n"
         );

@@ -28,7 +28,9 @@ const TURNS_MAX: usize = 4096;
 pub(super) struct Ledger {
     series_max: usize,
     groups: Vec<GroupLine>,
-    /// Committed offsets of `groups`: less than `series_max` and one topic's partitions.
+    /// The [`weight`] of `groups`.
+    kept_groups: usize,
+    /// The [`weight`] of the committed offsets of `groups`: less than `series_max` and one topic's partitions.
     kept: usize,
     /// The group whose pages come has no samples of its own.
     skips: bool,
@@ -78,6 +80,14 @@ pub(super) async fn read(running: &Running, series_max: usize) -> Ledger {
     ledger
 }
 
+/// A group with a longer name has no samples of its own: clients choose names of up to 32 KiB, and a scrape is bounded in bytes, too.
+const NAME_BYTES_MAX: usize = 1024;
+
+/// As how many series one with names of so many bytes counts.
+const fn weight(name_bytes: usize) -> usize {
+    1 + name_bytes / 512
+}
+
 impl Ledger {
     fn new(series_max: usize) -> Self {
         Self {
@@ -91,10 +101,11 @@ impl Ledger {
             *self.states.entry(group.state).or_default() += 1;
             self.members += group.members;
             self.left_out.topic = None;
-            self.skips = self.groups.len() >= self.series_max;
+            self.skips = self.kept_groups >= self.series_max || group.id.len() > NAME_BYTES_MAX;
             if self.skips {
                 self.left_out.groups += 1;
             } else {
+                self.kept_groups += weight(group.id.len());
                 self.groups.push(GroupLine {
                     id: group.id,
                     members: group.members,
@@ -114,13 +125,14 @@ impl Ledger {
         if let Some(group) = last
             && self.left_out.topic.as_ref() != Some(&topic)
         {
+            let each = weight(group.id.len() + topic.len());
             match group.topics.last_mut() {
                 Some(line) if line.name == topic => {
-                    self.kept += offsets.len();
+                    self.kept += offsets.len() * each;
                     return line.offsets.extend(offsets);
                 }
                 _ if self.kept < self.series_max => {
-                    self.kept += offsets.len();
+                    self.kept += offsets.len() * each;
                     return group.topics.push(TopicLine { name: topic, offsets });
                 }
                 _ => {}
@@ -238,7 +250,10 @@ async fn each_partition(
     let mut room = ledger.series_max.saturating_sub(ledger.kept);
     for (group, topic, partitions) in topics(ledger, ends) {
         pace.spend(1).await;
-        for (partition, offset) in shown(&topic.offsets, partitions, &mut room) {
+        let each = weight(group.id.len() + topic.name.len());
+        let before = room / each;
+        let mut left = before;
+        for (partition, offset) in shown(&topic.offsets, partitions, &mut left) {
             if let Some(value) = value(&topic.name, partition, offset) {
                 let labels: &Labels<'_> = &[
                     ("consumergroup", &group.id),
@@ -249,6 +264,7 @@ async fn each_partition(
             }
             pace.spend(1).await;
         }
+        room -= (before - left) * each;
     }
 }
 
@@ -434,6 +450,9 @@ pub(super) fn counts(text: &mut Exposition, shards: &[ShardSnapshot]) {
         let name = format!("kafka_server_group_coordinator_metrics_{name}");
         text.single(&name, Kind::Counter, help, value);
     }
+    let name = "penstock_group_memory_refusals_total";
+    let help = "Joins, syncs and commits refused because the memory of coordinators is used up.";
+    text.single(name, Kind::Counter, help, all.counters.memory_refusals);
     let name = "penstock_group_rebalances_total";
     let mut family = text.family(name, Kind::Counter, "Rebalances begun, by what began them.");
     for (reason, count) in RebalanceReason::ALL.iter().zip(all.counters.rebalances_begun) {

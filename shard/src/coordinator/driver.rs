@@ -2,7 +2,7 @@
 //! the partition's owner (this shard, through its mailbox like everybody's), deadlines are kept. Thin: every decision is the
 //! coordinators'. One per shard.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::rc::Rc;
@@ -18,7 +18,7 @@ use super::group::{
 };
 use super::replay::{GroupReplay, REPLAY_READ_BYTES};
 use super::writer::{Batch, Next, Queue};
-use crate::budget::Budget;
+use crate::budget::{Budget, BudgetClass};
 use crate::env::{Env, Instant};
 use crate::histogram::Histogram;
 use crate::message::{
@@ -38,6 +38,9 @@ const REPLAY_RETRY: Duration = Duration::from_secs(1);
 
 /// Groups and committed offsets in one page. A page takes under a millisecond: about 100 ns for each.
 const PAGE_ENTRIES_MAX: usize = 4096;
+
+/// Clients refused for lack of memory are told of in the log at most so often.
+const COMPLAINT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// What the coordinators of a shard have counted, since its start.
 #[derive(Clone, Debug, Default)]
@@ -85,6 +88,8 @@ struct Inner<E: Env, N: Send + 'static> {
     past: RefCell<GroupCounters>,
     /// How long replays took.
     loads: RefCell<Histogram>,
+    /// When it was last said that memory is used up.
+    complained: Cell<Option<Instant>>,
 }
 
 /// A partition of `__consumer_offsets` that is led here.
@@ -140,6 +145,7 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
             deadlines: Notify::new(),
             past: RefCell::default(),
             loads: RefCell::default(),
+            complained: Cell::new(None),
         }))
     }
 
@@ -262,6 +268,7 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
         let (now, wall) = (self.0.env.now(), self.0.env.wall());
         let mut starts_writer = None;
         let mut replies = Vec::new();
+        let is_short;
         let is_nearer = {
             let mut partitions = self.0.partitions.borrow_mut();
             let partition = partitions
@@ -271,7 +278,9 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
                 return;
             };
             let before = serving.coordinator.next_deadline();
+            let refused = serving.coordinator.counters().memory_refusals;
             change(&mut serving.coordinator, now, wall);
+            is_short = serving.coordinator.counters().memory_refusals > refused;
             let mut appends = false;
             while let Some(output) = serving.coordinator.poll_output() {
                 match output {
@@ -298,6 +307,24 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
         }
         if is_nearer {
             self.0.deadlines.notify();
+        }
+        if is_short {
+            self.complain_of_memory(now);
+        }
+    }
+
+    /// Says that clients are refused for lack of memory, now and then: each of them tries again and again.
+    fn complain_of_memory(&self, now: Instant) {
+        let last = self.0.complained.get();
+        if last.is_none_or(|last| now >= last.after(COMPLAINT_INTERVAL)) {
+            self.0.complained.set(Some(now));
+            let bytes = self.0.memory.max_bytes(BudgetClass::Coordinator);
+            tracing::warn!(
+                bytes,
+                "the memory for groups and committed offsets is used up on this shard: new members, larger metadata and \
+                 commits of new partitions are refused with COORDINATOR_NOT_AVAILABLE until some end; give the broker more \
+                 with penstock.memory.bytes"
+            );
         }
     }
 

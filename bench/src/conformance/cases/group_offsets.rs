@@ -23,6 +23,7 @@ pub(super) const CASES: &[Case] = &[
     Case::new("CG-41 commits of members that are none", strangers).on(&GROUPS),
     Case::new("CG-42 long metadata", metadata).on(&GROUPS),
     Case::new("CG-44 offsets fetched in every version", fetches).on(&GROUPS),
+    Case::new("CG-44 a group named twice", named_twice).on(&GROUPS),
     Case::new("CG-50 offsets of a deleted topic", deleted_topic).on(&GROUPS),
     Case::new("CG-51 offsets deleted", deletes).on(&GROUPS),
 ];
@@ -135,6 +136,23 @@ fn commits(d: &mut Dialogue<'_>) -> Result<()> {
     };
     d.ask("no name", 2, &delete)?;
     d.ask("no name", 2, &delete)?;
+    Ok(())
+}
+
+fn named_twice(d: &mut Dialogue<'_>) -> Result<()> {
+    let topic = d.topic("t", 2, &[])?;
+    let group = group(d, "g")?;
+    d.ask(
+        "both partitions",
+        8,
+        &commit_of(&group, &topic, &[(0, 5), (1, 6)]),
+    )?;
+    let mut fetch = fetch_of(8, &group, Some(&[(&topic, &[0])]));
+    let second = fetch_of(8, &group, Some(&[(&topic, &[1, 0])]));
+    fetch.groups.extend(second.groups);
+    for version in [8, 9] {
+        d.ask("each with partitions of its own", version, &fetch)?;
+    }
     Ok(())
 }
 

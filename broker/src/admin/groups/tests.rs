@@ -107,3 +107,22 @@ fn a_long_scrape_lets_others_have_their_turn() {
     });
     assert_eq!(others, Some(TURNS_MAX - 1));
 }
+
+#[test]
+fn long_names_of_groups_count_as_several_and_very_long_ones_are_left_out() {
+    let mut ledger = Ledger::new(10);
+    let long = "g".repeat(900);
+    ledger.add(image(
+        &long,
+        false,
+        &[("t", &[(0, 1), (1, 1), (2, 1), (3, 1)]), ("u", &[(0, 1), (1, 1)])],
+    ));
+    ledger.add(image("short", false, &[("t", &[(0, 1)])]));
+    assert_eq!(ledger.kept, 12, "six samples that count twice");
+    assert_eq!(kept(&ledger), [line(&long, "t", 4), line(&long, "u", 2)]);
+    let mut ledger = Ledger::new(10);
+    ledger.add(image(&"g".repeat(NAME_BYTES_MAX + 1), false, &[("t", &[(0, 1)])]));
+    ledger.add(image("short", false, &[("t", &[(0, 2)])]));
+    assert_eq!(kept(&ledger), [line("short", "t", 1)]);
+    assert_eq!((ledger.left_out.groups, ledger.offsets), (1, 2));
+}

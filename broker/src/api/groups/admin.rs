@@ -23,9 +23,13 @@ pub async fn describe<E: Env>(
     context: &RequestContext<E>,
     request: DescribeGroupsRequest,
 ) -> DescribeGroupsResponse {
-    let asked = ask_each(context, request.groups, Str::clone, |id| {
-        GroupRequest::Describe(id.clone())
-    })
+    let asked = ask_each(
+        context,
+        request.groups,
+        Str::clone,
+        |_| false,
+        |id| GroupRequest::Describe(id.clone()),
+    )
     .await;
     let mut groups = Vec::with_capacity(asked.len());
     for (group_id, answer) in asked {
@@ -104,9 +108,13 @@ pub async fn delete<E: Env>(
     context: &RequestContext<E>,
     request: DeleteGroupsRequest,
 ) -> DeleteGroupsResponse {
-    let asked = ask_each(context, request.groups_names, Str::clone, |id| {
-        GroupRequest::Delete(id.clone())
-    })
+    let asked = ask_each(
+        context,
+        request.groups_names,
+        Str::clone,
+        |_| false,
+        |id| GroupRequest::Delete(id.clone()),
+    )
     .await;
     let mut results = Vec::with_capacity(asked.len());
     for (group_id, answer) in asked {

@@ -20,9 +20,10 @@ const LEAVE_LIST_VERSION: i16 = 3;
 
 /// Answers when the join phase of the group ends.
 pub async fn join<E: Env>(context: &RequestContext<E>, mut request: JoinGroupRequest) -> JoinGroupResponse {
-    if context.version == 0 {
-        request.rebalance_timeout_ms = -1;
-    }
+    request.rebalance_timeout_ms = match context.version {
+        0 => -1,                                  // it has none: the session timeout stands in
+        _ => request.rebalance_timeout_ms.max(0), // Kafka ends the join phase at once for anything below
+    };
     let group = request.group_id.clone();
     let member_id = request.member_id.clone();
     let request = GroupRequest::Join {

@@ -79,18 +79,20 @@ impl OnItsWay {
 }
 
 /// Asks the coordinators of several groups and gives their answers, in request order. A group is asked and answered once,
-/// however often it is named, so that a small request has no boundless answer.
+/// however often it is named, so that a small request has no boundless answer; but for those whose answer is bounded by what
+/// `is_bounded` sees in the request.
 pub(super) async fn ask_each<E: Env, G>(
     context: &RequestContext<E>,
     groups: Vec<G>,
     id: impl Fn(&G) -> Str,
+    is_bounded: impl Fn(&G) -> bool,
     request: impl Fn(&G) -> GroupRequest,
 ) -> Vec<(G, Result<GroupReply, ErrorCode>)> {
     let view = context.broker.view();
     let mut seen = BTreeSet::new();
     let on_their_way: Vec<_> = groups
         .into_iter()
-        .filter(|group| seen.insert(id(group)))
+        .filter(|group| is_bounded(group) || seen.insert(id(group)))
         .map(|group| {
             let on_its_way = send(context, &view, &id(&group), request(&group));
             (group, on_its_way)

@@ -161,7 +161,9 @@ pub async fn fetch<E: Env>(context: &RequestContext<E>, request: OffsetFetchRequ
             require_stable: request.require_stable,
         })
     };
-    let answered = ask_each(context, asked, |group| group.group_id.clone(), read).await;
+    // Who names each partition is answered as often as it is named, as in Kafka.
+    let names_all = |group: &OffsetFetchRequestGroup| group.topics.is_some();
+    let answered = ask_each(context, asked, |group| group.group_id.clone(), names_all, read).await;
     let mut groups = Vec::with_capacity(answered.len());
     for (group, answer) in answered {
         let found = of_kind!(Fetch, answer);

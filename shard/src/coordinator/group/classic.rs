@@ -61,6 +61,9 @@ const PENDING_BYTES: u64 = 256;
 /// What the members of one group may take is the shard's memory for coordinators divided by this: the others have the rest.
 const GROUP_SHARE_DIVISOR: u64 = 4;
 
+/// Members leave this part of all coordinators' memory to committed offsets.
+const COMMITS_SHARE_DIVISOR: u64 = 4;
+
 /// See the module. Takes [`GROUP_BYTES`], its names and its members ([`Member::bytes`]).
 #[derive(Debug)]
 pub(super) struct ClassicGroup {
@@ -259,12 +262,14 @@ impl ClassicGroup {
         self.may_grow(turn.memory, more)
     }
 
-    /// Whether the group's members may take so many bytes more.
+    /// Whether the group's members may take so many bytes more. The last part of the memory is for commits: members of other
+    /// groups that say much must not keep a consumer from saying how far it is.
     pub(super) fn may_grow(&self, memory: &Budget, more: u64) -> bool {
-        let most = memory.max_bytes(BudgetClass::Coordinator) / GROUP_SHARE_DIVISOR;
+        let all = memory.max_bytes(BudgetClass::Coordinator);
+        let for_commits = all / COMMITS_SHARE_DIVISOR;
         more == 0
-            || (self.charge.bytes().saturating_add(more) <= most
-                && memory.has_room(BudgetClass::Coordinator, more))
+            || (self.charge.bytes().saturating_add(more) <= all / GROUP_SHARE_DIVISOR
+                && memory.has_room(BudgetClass::Coordinator, more.saturating_add(for_commits)))
     }
 
     /// A member gets an assignment.

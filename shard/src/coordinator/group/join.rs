@@ -60,6 +60,7 @@ impl ClassicGroup {
         } else if !self.accepts(request) {
             Err(ErrorCode::INCONSISTENT_GROUP_PROTOCOL)
         } else if !self.has_memory(turn, request) {
+            turn.effects.counters.memory_refusals += 1;
             Err(ErrorCode::COORDINATOR_NOT_AVAILABLE)
         } else if request.member_id.is_empty() {
             self.join_anew(turn, joining)
@@ -67,7 +68,10 @@ impl ClassicGroup {
             self.join_again(turn, joining)
         };
         if let Err(error) = outcome {
-            turn.reply(joining.to, refusal(error, &request.member_id));
+            // Whoever finds the group full has no id in it, as in Kafka.
+            let is_full = error == ErrorCode::GROUP_MAX_SIZE_REACHED;
+            let member = if is_full { &Str::new() } else { &request.member_id };
+            turn.reply(joining.to, refusal(error, member));
         }
         if self.state == GroupState::PreparingRebalance {
             self.maybe_end_join_phase(turn);

@@ -75,6 +75,8 @@ pub struct GroupCounters {
     pub offsets_expired: u64,
     /// Committed offsets deleted: by request, with their group or with their topic.
     pub offsets_deleted: u64,
+    /// Joins, syncs and commits refused because the memory of coordinators is used up.
+    pub memory_refusals: u64,
 }
 
 impl GroupCounters {
@@ -107,6 +109,7 @@ impl GroupCounters {
         self.offsets_committed += other.offsets_committed;
         self.offsets_expired += other.offsets_expired;
         self.offsets_deleted += other.offsets_deleted;
+        self.memory_refusals += other.memory_refusals;
     }
 }
 

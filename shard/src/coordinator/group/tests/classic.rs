@@ -602,7 +602,9 @@ fn who_is_refused_a_place_is_not_waited_for() {
     let second = f.join(&pending[0]);
     let first = f.join(&ids[0]);
     let refused = f.join(&pending[1]);
-    assert_eq!(f.joined(refused).error_code, ErrorCode::GROUP_MAX_SIZE_REACHED);
+    let refused = f.joined(refused);
+    assert_eq!(refused.error_code, ErrorCode::GROUP_MAX_SIZE_REACHED);
+    assert_eq!(refused.member_id, "", "it has no id in a full group");
     for to in [first, second] {
         assert_eq!(f.joined(to).members.len(), if to == first { 2 } else { 0 });
     }
