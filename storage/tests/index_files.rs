@@ -18,6 +18,7 @@ use storage::log::batch::BatchHeader;
 use storage::log::config::LogConfig;
 use storage::log::timestamps::BatchSearch;
 use storage::recovery::recover_journals;
+use storage::retention::RetentionRules;
 use storage::sim_executor::{SimExecutor, SimHandle};
 use storage::store::{ReadOutcome, Store, StoreOptions};
 use storage::types::{LeaderEpoch, Offset};
@@ -326,4 +327,50 @@ fn producer_snapshots_may_be_lost_or_wrong() {
 #[test]
 fn the_list_of_leader_epochs_may_be_lost_or_wrong() {
     is_answered_as_before("leader-epoch-checkpoint", 1);
+}
+
+#[test]
+fn retention_does_not_believe_a_time_index_that_was_cut() {
+    for damage in [
+        Damage::Half,
+        Damage::HalfAnEntry,
+        Damage::Emptied,
+        Damage::Zeros,
+        Damage::Foreign(1),
+    ] {
+        let (executor, disk) = written(End::Clean);
+        let handle = executor.handle();
+        executor.block_on(async {
+            do_damage(&disk, ".timeindex", 12, damage).await;
+            let second = files(&disk, ".log").await[1].clone();
+            let second = second.file_stem().and_then(|stem| stem.to_str()?.parse().ok());
+            let second: i64 = second.expect("a segment is named by its base offset");
+            let newest = (0..second).map(timestamp).max().expect("records");
+            let store = start(&handle, &disk).await;
+            let kept = LogConfig {
+                retention: RetentionRules {
+                    by_age_and_size: true,
+                    ms: 1000,
+                    bytes: -1,
+                },
+                ..config()
+            };
+            let log = store
+                .open_log(log_id(0), "t", kept, NOW_MS)
+                .await
+                .expect("the log");
+            let end = store.offsets(log).expect("open").log_end;
+            let too_early = store.retain(log, end, newest + 1000).await.expect("a pass");
+            assert_eq!(
+                too_early,
+                Offset(0),
+                "{damage:?}: no record of the first segment is too old"
+            );
+            // Another segment's index may make it look younger: it stays until somebody looks up a time, as in Kafka.
+            if !matches!(damage, Damage::Foreign(_)) {
+                let start = store.retain(log, end, newest + 1001).await.expect("a pass");
+                assert_eq!(start, Offset(second), "{damage:?}");
+            }
+        });
+    }
 }
