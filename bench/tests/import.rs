@@ -90,6 +90,7 @@ fn ends(seen: &str) -> BTreeMap<(String, String), u64> {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "one story, told in order")]
 fn everything_a_stopped_kafka_left_is_the_same_through_a_client() {
     let python = librdkafka_python().expect("the client can be set up");
     let missing = kafka::missing().or_else(|| python.is_none().then_some("python3 is missing"));

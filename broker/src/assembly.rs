@@ -99,12 +99,7 @@ pub fn start<E: Env, L: LogsIo>(
 ) -> Shard<E, L> {
     let (outbox, inbox) = mailbox.open(env);
     let router = Router::new(outbox);
-    let nothing = View::new(
-        Arc::new(MetadataImage::empty("")),
-        Arc::new(Placement::new(router.shards())),
-        settings.node_id,
-        Arc::clone(&settings.fixed),
-    );
+    let nothing = view_of_nothing(&settings, router.shards());
     let owner = Owner::new(settings.node_id, logs.clone());
     let budget = Budget::new(memory);
     let broker = Rc::new(Broker::new(
@@ -139,16 +134,7 @@ pub fn start<E: Env, L: LogsIo>(
             fail_everywhere(&broker, dir); // another shard may have it open
         }
     }
-    let interval = broker.settings.producer_check_interval;
-    env.spawn_background(driver.clone().forget_idle_producers(interval));
-    if broker.settings.scrub_bytes_per_second > 0 {
-        for (_, logs) in logs.iter() {
-            env.spawn_background(scrub(env.clone(), logs.clone()));
-        }
-    }
-    let schedule = broker.settings.retention;
-    let retention = Retention::new(env.clone(), driver.clone(), logs.clone(), schedule);
-    env.spawn_background(retention.clone().run());
+    let retention = start_background(env, &broker.settings, &driver, logs);
 
     let (publications, to_follow) = flume::unbounded();
     env.spawn(publish::follow(
@@ -179,6 +165,35 @@ pub fn start<E: Env, L: LogsIo>(
         driver,
         control,
     }
+}
+
+/// What a shard knows before the first publication.
+fn view_of_nothing(settings: &Settings, shards: u16) -> View {
+    View::new(
+        Arc::new(MetadataImage::empty("")),
+        Arc::new(Placement::new(shards)),
+        settings.node_id,
+        Arc::clone(&settings.fixed),
+    )
+}
+
+/// Starts what goes on beside the requests: idle producers are forgotten, segments are read again, old ones removed.
+fn start_background<E: Env, L: LogsIo>(
+    env: &E,
+    settings: &Settings,
+    driver: &OwnerDriver<E, L, NodeMessage>,
+    logs: &Dirs<L>,
+) -> Retention<E, L, NodeMessage> {
+    let interval = settings.producer_check_interval;
+    env.spawn_background(driver.clone().forget_idle_producers(interval));
+    if settings.scrub_bytes_per_second > 0 {
+        for (_, logs) in logs.iter() {
+            env.spawn_background(scrub(env.clone(), logs.clone()));
+        }
+    }
+    let retention = Retention::new(env.clone(), driver.clone(), logs.clone(), settings.retention);
+    env.spawn_background(retention.clone().run());
+    retention
 }
 
 /// A directory has failed on this shard. Where the node can do without it, only its partitions are offline (Kafka's rule: not

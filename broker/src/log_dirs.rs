@@ -63,7 +63,7 @@ impl LogDirs {
     /// The path of the directory of the metadata log.
     #[must_use]
     pub fn metadata(&self) -> &Path {
-        self.0.first().map_or(Path::new(""), |dir| &dir.path)
+        self.0.first().map_or_else(|| Path::new(""), |dir| &dir.path)
     }
 
     /// The path of a directory, as text.

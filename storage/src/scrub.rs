@@ -433,7 +433,14 @@ impl<D: Disk> Store<D> {
     async fn segment_ended(&self, mut segment: SegmentScrub<D>) -> Option<SegmentScrub<D>> {
         let end = segment.bounds.next_base.unwrap_or(Offset::NONE);
         self.close_finding(&mut segment, end);
-        // What was wrong in an earlier pass and is not any more was put right, by compaction perhaps.
+        self.forget_mended(&segment);
+        self.scrub.count(|stats| stats.segments += 1);
+        segment.close().await;
+        None
+    }
+
+    /// What was wrong in an earlier pass and is not any more was put right, by compaction perhaps.
+    fn forget_mended(&self, segment: &SegmentScrub<D>) {
         let of_segment = (segment.log.id, segment.base, 0)..=(segment.log.id, segment.base, u64::MAX);
         let mut findings = self.scrub.findings.borrow_mut();
         let known: Vec<Place> = findings.range(of_segment).map(|(place, _)| *place).collect();
@@ -443,10 +450,6 @@ impl<D: Disk> Store<D> {
                 self.scrub.is_changed.set(true);
             }
         }
-        drop(findings);
-        self.scrub.count(|stats| stats.segments += 1);
-        segment.close().await;
-        None
     }
 
     /// Whether the segment is what it was when its bounds were looked up, as far as that can be seen.

@@ -6,9 +6,9 @@ use crate::batch_cache::CacheStats;
 use crate::commit::run::CommitOutcome;
 use crate::disk::Disk;
 use crate::io_class::{IO_CLASSES, IoTotals};
+pub use crate::removal::RemovalTotals;
 use crate::scrub::ScrubStats;
 use crate::space::SpaceStats;
-pub use crate::removal::RemovalTotals;
 use crate::store::Store;
 
 /// Counts since the start and the present fill of a store.

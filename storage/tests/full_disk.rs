@@ -114,7 +114,7 @@ async fn fill(handle: &SimHandle, store: &Store<SimDisk>, log: LogRef) -> Vec<By
             Ok(end) => {
                 sent.push(content(&bytes));
                 if round % 8 == 0 {
-                    within(&handle, "durable_to", store.durable_to(log, end))
+                    within(handle, "durable_to", store.durable_to(log, end))
                         .await
                         .expect("durable");
                 }

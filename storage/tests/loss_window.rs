@@ -179,7 +179,8 @@ fn life(seed: u64, disk: &SimDisk, executor: SimExecutor) -> Moment {
                 config,
                 ..Told::default()
             };
-            all.borrow_mut().insert(log.await.expect("log"), told);
+            let log = log.await.expect("log");
+            all.borrow_mut().insert(log, told);
         }
         drive(&handle, &store, &all, 1 + seed as usize % 2);
         let appends = SimRng::new(seed, "appends");
@@ -391,9 +392,8 @@ fn flush_messages_bounds_the_records_that_a_power_loss_takes() {
             let appends = async {
                 for round in 0..400u32 {
                     let bytes = batch(1, rng.between(80, 900) as usize, NOW_MS, PLAIN, round as u8);
-                    let mut all = all.borrow_mut();
-                    all.entry(log).or_default().sent.push(content(&bytes));
-                    drop(all);
+                    let sent = content(&bytes);
+                    all.borrow_mut().entry(log).or_default().sent.push(sent);
                     append(&store, log, bytes, NOW_MS);
                     handle.sleep(Duration::from_micros(700)).await;
                 }

@@ -190,7 +190,9 @@ fn measure(host: &Host, load: Load) -> Result<(Produced, Figures)> {
         },
     )?;
     if produced.samples.is_empty() {
-        return failed("no request that was due while it counted was answered: the broker does not reach the pace here");
+        return failed(
+            "no request that was due while it counted was answered: the broker does not reach the pace here",
+        );
     }
     let figures = meters.0.figures(&meters.1, host, &produced)?;
     Ok((produced, figures))

@@ -46,8 +46,11 @@ const FAMILIES: [(&str, &str, Of); 8] = [
     ),
 ];
 
+/// The window of one class.
+type OfClass = fn(&LossWindows) -> &LossWindow;
+
 /// The classes with the names of `penstock.durability`.
-const CLASSES: [(&str, fn(&LossWindows) -> &LossWindow); 3] = [
+const CLASSES: [(&str, OfClass); 3] = [
     ("fsync", |w| &w.fsync),
     ("interval", |w| &w.interval),
     ("written", |w| &w.written),

@@ -131,15 +131,7 @@ pub fn resolve(written: &AsWritten, around: Surroundings<'_>) -> Result<Resolved
             ms: whole("penstock.durability.interval.ms") as u64,
             bytes: whole("penstock.durability.interval.bytes") as u64,
         },
-        io: IoLimits {
-            busy_bytes_max: whole("penstock.io.busy.bytes") as u64,
-            idle_bytes_max: whole("penstock.io.idle.bytes") as u64,
-            ..IoLimits::default()
-        }
-        .with_rate(
-            IoClass::ColdRead,
-            whole("penstock.io.cold.read.bytes.per.second") as u64,
-        ),
+        io: io_limits(&layers),
         scrub_bytes_per_second: whole("penstock.scrub.bytes.per.second") as u64,
         scrub: ScrubOptions {
             interval_ms: layers.integer("penstock.scrub.interval.ms", i64::MAX),
@@ -163,6 +155,16 @@ pub fn resolve(written: &AsWritten, around: Surroundings<'_>) -> Result<Resolved
         fixed: Arc::new(fixed),
     };
     Ok(Resolved { settings, remarks })
+}
+
+fn io_limits(layers: &BrokerLayers<'_>) -> IoLimits {
+    let bytes = |key: &str| u64::try_from(layers.integer(key, 0)).unwrap_or(u64::MAX);
+    let limits = IoLimits {
+        busy_bytes_max: bytes("penstock.io.busy.bytes"),
+        idle_bytes_max: bytes("penstock.io.idle.bytes"),
+        ..IoLimits::default()
+    };
+    limits.with_rate(IoClass::ColdRead, bytes("penstock.io.cold.read.bytes.per.second"))
 }
 
 /// A [`ConfigError`] about a key, with its place if it was written.

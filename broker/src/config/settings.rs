@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use shard::config::Overrides;
 use shard::ids::BrokerId;
+use shard::retention::RetentionSchedule;
 use storage::io_class::{IO_CLASSES, IoClass, IoLimits};
 use storage::scrub::ScrubOptions;
-use shard::retention::RetentionSchedule;
 use storage::sync_schedule::IntervalBounds;
 
 /// What the process was told, resolved.

@@ -127,6 +127,11 @@ fn delete_topic(client: &mut Client, name: &str) {
     assert_eq!(response.responses[0].error_code, ErrorCode::NONE);
 }
 
+#[allow(
+    clippy::too_many_lines,
+    clippy::print_stdout,
+    reason = "one story, told in order, with its figures"
+)]
 fn story(kind: &str) {
     let dir = tempfile::tempdir().unwrap();
     let data = dir.path().join("data");

@@ -176,6 +176,7 @@ fn directories_that_do_not_belong_together_are_refused() {
 
 /// The partitions of a directory that fails are offline; the process and all others go on.
 #[test]
+#[allow(clippy::too_many_lines, reason = "one story, told in order")]
 fn a_failing_directory_takes_its_partitions_offline_and_not_the_process() {
     let dir = tempfile::tempdir().unwrap();
     let bad = dir.path().join("bad");

@@ -356,6 +356,7 @@ fn a_group_is_described_reset_and_deleted() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "one story, told in order")]
 fn a_group_with_members_is_described_and_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     let broker = Broker::start(

@@ -54,6 +54,9 @@ pub enum OwnerOutput<L: Logs> {
     LookUp(OffsetLookup<L::Log>),
 }
 
+/// Logs with their high watermarks.
+pub type Marks<L> = Vec<(<L as Logs>::Log, Offset)>;
+
 /// The partitions of one shard. `L` is the shard's storage.
 #[derive(Debug)]
 pub struct Owner<L: Logs> {
@@ -111,7 +114,7 @@ impl<L: Logs> Owner<L> {
     /// Logs and high watermarks of the partitions in `slots_max` slots from `slot` on, and the slot to go on from; `None`
     /// behind the last. A round from slot 0 sees every partition that is here all the while.
     #[must_use]
-    pub fn logs_from(&self, slot: usize, slots_max: usize) -> Option<(usize, Vec<(L::Log, Offset)>)> {
+    pub fn logs_from(&self, slot: usize, slots_max: usize) -> Option<(usize, Marks<L>)> {
         let slots = self.partitions.capacity();
         if slot >= slots {
             return None;
@@ -161,7 +164,10 @@ impl<L: Logs> Owner<L> {
     /// A log directory failed and takes nothing more: whoever waits on its partitions is told. Returns those partitions, in
     /// order; they stay here, offline.
     pub fn storage_failed(&mut self) -> Vec<LogId> {
-        let failed = self.partitions.iter().filter(|(_, p)| self.logs.is_offline(p.log));
+        let failed = self
+            .partitions
+            .iter()
+            .filter(|(_, p)| self.logs.is_offline(p.log));
         let mut failed: Vec<(LogId, PartitionIndex)> = failed.map(|(index, p)| (p.id, index)).collect();
         failed.sort_unstable();
         for (_, index) in &failed {

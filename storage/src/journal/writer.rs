@@ -209,15 +209,18 @@ impl<D: Disk> Journal<D> {
         if prepared.as_ref().is_err_and(DiskError::is_refused_for_space) {
             // The number is used again, for the manifest knows no gaps, and what was written is given back. After any other error
             // the manifest may name the file.
-            let mut state = self.state.borrow_mut();
-            state.files -= 1;
-            state.number_next -= 1;
-            drop(state);
+            self.take_back_number();
             self.disk.remove_file(&path).await.ok();
         }
         let file = prepared?;
         self.offer(file, path, generation);
         Ok(())
+    }
+
+    fn take_back_number(&self) {
+        let mut state = self.state.borrow_mut();
+        state.files -= 1;
+        state.number_next -= 1;
     }
 
     async fn prepare_file(&self, path: &Path, number: u64, generation: u64) -> Result<D::File, DiskError> {
