@@ -55,6 +55,8 @@ struct Sent {
     durable_noted: Offset,
     /// Since the last recovery that was looked at.
     power_was_lost: bool,
+    /// A power loss took all of it, epochs and producers included; the log goes on from here.
+    begins_anew_at: Option<Offset>,
     /// The newest epoch of all lives.
     epoch_max: i32,
 }
@@ -422,8 +424,10 @@ async fn check(store: &Store<SimDisk>, log: LogRef, mut sent: Sent, number: u8) 
     sent.start = offsets.log_start;
     sent.start_asked = offsets.log_start;
     let producers = store.producers(log);
-    if power_was_lost && found.is_empty() {
+    let began_anew = sent.begins_anew_at.take() == Some(offsets.log_end);
+    if (power_was_lost || began_anew) && found.is_empty() {
         // What was left of it is gone: the log goes on where it was to start.
+        sent.begins_anew_at = Some(offsets.log_end);
         sent.durable = sent.durable.min(offsets.log_end);
         sent.durable_noted = sent.durable_noted.min(offsets.log_end);
         return sent;
