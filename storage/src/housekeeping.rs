@@ -79,9 +79,8 @@ impl<D: Disk> Store<D> {
         self.flush_log(log, FlushTo::FullBlocks).await
     }
 
-    /// What can be done while nothing more can be written: names are synced, what is to be removed is, before its time.
+    /// What can be done while nothing more can be written: names are synced, what is to be removed is.
     async fn free_space(&self) -> Result<(), StorageError> {
-        self.removals.hurry();
         if self.purge_one().await? {
             self.look_at_space().await;
             return Ok(());
@@ -93,7 +92,7 @@ impl<D: Disk> Store<D> {
     }
 
     fn has_background_work(&self) -> bool {
-        self.removals.has_work(!self.space.may_extend())
+        self.removals.is_due()
             || !self.unnamed.borrow().is_empty()
             || self.headroom.wants_look()
             || (self.space.may_extend() && self.wants_space())

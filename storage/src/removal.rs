@@ -165,17 +165,6 @@ impl Removals {
         removals
     }
 
-    /// Whether there is something to remove: now, or at all if the disk is full.
-    pub(crate) fn has_work(&self, is_full: bool) -> bool {
-        let queue = self.queue.borrow();
-        !queue.due.is_empty() || (is_full && !(queue.fresh.is_empty() && queue.dated.is_empty()))
-    }
-
-    /// The disk is full: nothing waits any longer.
-    pub(crate) fn hurry(&self) {
-        self.queue.borrow_mut().hurry();
-    }
-
     /// Whether something is to be removed now.
     pub(crate) fn is_due(&self) -> bool {
         !self.queue.borrow().due.is_empty()
@@ -254,8 +243,16 @@ impl<D: Disk> Store<D> {
         self.removals.moved.until(news).await;
     }
 
-    /// To be removed when `delay_ms` are over.
+    /// There is too little space: nothing waits for its time any longer.
+    pub(crate) fn hurry_removals(&self) {
+        self.removals.queue.borrow_mut().hurry();
+        self.behind.notify();
+        self.removals.moved.notify();
+    }
+
+    /// To be removed when `delay_ms` are over, or at once where there is too little space.
     pub(crate) fn doom(&self, what: Doomed, bytes: u64, delay_ms: u64) {
+        let delay_ms = if self.space.is_short() { 0 } else { delay_ms };
         self.removals.queue.borrow_mut().add(what, bytes, delay_ms);
         self.behind.notify();
         self.removals.moved.notify();

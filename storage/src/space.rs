@@ -115,6 +115,11 @@ impl SpaceWatch {
         }
     }
 
+    /// Clients are refused, or something waits for space: what is to be removed does not wait for its time.
+    pub(crate) fn is_short(&self) -> bool {
+        self.is_low.get() || self.is_stalled()
+    }
+
     /// Something waits for space.
     pub(crate) fn is_stalled(&self) -> bool {
         self.stalled.borrow().is_some()
@@ -183,7 +188,7 @@ impl<D: Disk> Store<D> {
         {
             self.went_low();
         }
-        space.is_low.get() || space.is_stalled()
+        space.is_short()
     }
 
     pub(crate) fn count_refused(&self, error: &AppendError) {
@@ -197,6 +202,7 @@ impl<D: Disk> Store<D> {
         self.space.may_retry.set(false);
         let before = self.space.stalled.borrow_mut().replace(Rc::clone(&error));
         if before.is_none() {
+            self.hurry_removals();
             tracing::error!(
                 dir = %self.dir.display(), shard = self.shard, %error,
                 "no space is left: what is acknowledged stays in the journal, and goes to its place when there is space"
@@ -215,6 +221,7 @@ impl<D: Disk> Store<D> {
 
     fn went_low(&self) {
         if !self.space.is_low.replace(true) {
+            self.hurry_removals();
             self.say_writes(false);
         }
     }
@@ -242,7 +249,7 @@ impl<D: Disk> Store<D> {
             total_bytes: space.seen.get().map_or(0, |seen| seen.total_bytes),
             usable_bytes: self.usable_bytes(),
             reserve_bytes: space.reserve_bytes.get(),
-            refuses_writes: space.is_low.get() || space.is_stalled(),
+            refuses_writes: space.is_short(),
             is_stalled: space.is_stalled(),
             refused: space.refused.get(),
             fill_bytes_per_second: space.fill.get().whole(),
