@@ -22,6 +22,7 @@ impl<D: Disk> Store<D> {
         known: Option<&LogRecord>,
     ) -> Result<Vec<(Offset, &'a DirEntry)>, StorageError> {
         let mut bases = Vec::new();
+        let mut snapshot = None;
         for entry in entries.iter().filter(|entry| !entry.is_dir) {
             match FileName::parse(&entry.name) {
                 FileName::Segment {
@@ -29,6 +30,11 @@ impl<D: Disk> Store<D> {
                     base,
                     mark: None,
                 } => bases.push((base, entry)),
+                FileName::Segment {
+                    file: SegmentFile::ProducerSnapshot,
+                    base,
+                    mark: None,
+                } => snapshot = snapshot.max(Some(base)),
                 FileName::Temporary => self.disk.remove_file(&dir.join(&entry.name)).await?,
                 // It may be large, and nobody waits for its removal.
                 FileName::Segment {
@@ -39,7 +45,7 @@ impl<D: Disk> Store<D> {
             }
         }
         bases.sort_unstable_by_key(|(base, _)| *base);
-        self.drop_below_start(dir, &mut bases, known).await?;
+        self.drop_below_start(dir, &mut bases, known, snapshot).await?;
         self.drop_orphans(dir, entries, &bases).await?;
         Ok(bases)
     }
@@ -51,11 +57,15 @@ impl<D: Disk> Store<D> {
         dir: &Path,
         bases: &mut Vec<(Offset, &DirEntry)>,
         known: Option<&LogRecord>,
+        snapshot: Option<Offset>,
     ) -> Result<(), StorageError> {
         let start = known.map_or(Offset::ZERO, |record| Offset(record.log_start));
-        let kept = bases
-            .partition_point(|(base, _)| *base <= start)
-            .saturating_sub(1);
+        let up_to = |offset: Offset| {
+            let below = bases.partition_point(|(base, _)| *base <= offset);
+            below.saturating_sub(1)
+        };
+        // What the newest snapshot does not cover is the only place that tells of its producers.
+        let kept = up_to(start).min(snapshot.map_or(usize::MAX, up_to));
         for (base, _) in bases.drain(..kept) {
             // As when it is removed in order: the batches go last.
             for kind in SegmentFile::ALL.into_iter().rev() {
