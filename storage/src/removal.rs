@@ -13,7 +13,7 @@ use std::rc::Rc;
 use crate::disk::{Disk, DiskError};
 use crate::error::StorageError;
 use crate::layout::{DirMark, DirName, FileMark, SegmentFile};
-use crate::log::{Log, LogState, segment_path};
+use crate::log::{Log, segment_path};
 use crate::notify::Notify;
 use crate::retention::RetentionReason;
 use crate::store::Store;
@@ -326,17 +326,15 @@ impl<D: Disk> Store<D> {
         if self.log(log.log_ref).is_none() {
             return Ok(false);
         }
-        if !log.state.borrow().has_segment_below(start) {
-            return Ok(false);
-        }
-        // The batches below the start may be all that tells of the epoch in which the log goes on.
-        self.write_epochs(log, start).await?;
         let (base, end, bytes, delay_ms) = {
             let mut state = log.state.borrow_mut();
             let next = state.segments.get(1).map(|segment| segment.base);
             let (Some(first), Some(end)) = (state.segments.front(), next) else {
                 return Ok(false);
             };
+            if end > start || !first.finished {
+                return Ok(false);
+            }
             let facts = (first.base, end, u64::from(first.size));
             let ahead_bytes = first.ahead_bytes;
             state.segments.pop_front();
@@ -364,15 +362,6 @@ impl<D: Disk> Store<D> {
         let dir = log.dir.clone();
         self.doom(Doomed::Segment { dir, base }, bytes, delay_ms);
         Ok(true)
-    }
-}
-
-impl<D: Disk> LogState<D> {
-    /// Whether the oldest segment lies wholly below `start` and all of it is written.
-    fn has_segment_below(&self, start: Offset) -> bool {
-        let next = self.segments.get(1).map(|segment| segment.base);
-        let first = self.segments.front();
-        next.is_some_and(|end| end <= start) && first.is_some_and(|first| first.finished)
     }
 }
 

@@ -252,7 +252,7 @@ impl<D: Disk> Store<D> {
 
     /// Writes the epochs of the records below `end` when they changed, durable when this returns. Those records are synced:
     /// the file never tells of an epoch whose batches a power loss can take.
-    pub(crate) async fn write_epochs(&self, log: &Log<D>, end: Offset) -> Result<(), StorageError> {
+    async fn write_epochs(&self, log: &Log<D>, end: Offset) -> Result<(), StorageError> {
         let changed = log.state.borrow_mut().changed_epochs(end);
         let Some(text) = changed else { return Ok(()) };
         let path = log.dir.join(LEADER_EPOCH_FILE);
