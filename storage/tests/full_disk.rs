@@ -304,6 +304,8 @@ struct Sent {
     acknowledged: Offset,
     /// The log's start when it was last moved.
     start: Offset,
+    /// Since the last look at what is there: a life may end before it has looked.
+    power_was_lost: bool,
 }
 
 type Model = Rc<RefCell<BTreeMap<LogId, Sent>>>;
@@ -317,21 +319,14 @@ const LOGS: [(&str, Durability); 4] = [
 ];
 
 /// One life on a disk that fills and empties: checks what the last one left, then appends, cuts and looks.
-async fn life(handle: SimHandle, disk: SimDisk, model: Model, mut rng: SimRng, lost_power: bool) {
+async fn life(handle: SimHandle, disk: SimDisk, model: Model, mut rng: SimRng) {
     let (store, _) = start(&handle, &disk, 256 << 10).await;
     let mut logs = Vec::new();
     for (number, (topic, class)) in LOGS.into_iter().enumerate() {
         let id = log_id(number as u8);
         let opened = store.open_log(id, topic, config(class), NOW_MS).await;
         let log = opened.expect("there is space at a start");
-        check(
-            &store,
-            log,
-            id,
-            &model,
-            class == Durability::Written && lost_power,
-        )
-        .await;
+        check(&store, log, id, &model, class).await;
         logs.push((id, log));
     }
     for round in 0..120 {
@@ -396,9 +391,10 @@ fn note(store: &Store<SimDisk>, logs: &[(LogId, LogRef)], model: &Model) {
 }
 
 /// Everything acknowledged is there, in order, and nothing else; what is there is what the model goes on with.
-async fn check(store: &Store<SimDisk>, log: LogRef, id: LogId, model: &Model, may_lose: bool) {
+async fn check(store: &Store<SimDisk>, log: LogRef, id: LogId, model: &Model, class: Durability) {
     let sent = model.borrow().get(&id).cloned().unwrap_or_default();
     let offsets = store.offsets(log).expect("open");
+    let may_lose = class == Durability::Written && sent.power_was_lost;
     assert!(
         offsets.log_end >= sent.acknowledged || may_lose,
         "{id:?}: acknowledged records are lost"
@@ -425,6 +421,7 @@ async fn check(store: &Store<SimDisk>, log: LogRef, id: LogId, model: &Model, ma
     let sent = model.entry(id).or_default();
     sent.batches.retain(|(base, _)| *base < offsets.log_end);
     sent.acknowledged = offsets.log_end;
+    sent.power_was_lost = false;
 }
 
 /// Lives of one seed, each but the last ended by a crash somewhere.
@@ -451,10 +448,12 @@ fn lives(seed: u64) {
             now.clone(),
             Rc::clone(&model),
             SimRng::new(seed * 10 + number, "life"),
-            lost_power,
         );
         executor.block_on(futures_lite::future::or(work, now.crashed()));
         lost_power = rng.coin();
+        for sent in model.borrow_mut().values_mut() {
+            sent.power_was_lost |= lost_power;
+        }
         disk = Some(now);
         drop(executor);
     }
