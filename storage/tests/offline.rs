@@ -64,7 +64,7 @@ async fn commit_until_told(store: Rc<Store<SimDisk>>) -> StorageError {
     }
 }
 
-/// Appends until the store refuses: half a second of it is more than the disk holds.
+/// Appends until the store refuses, for half a second at most.
 async fn append_until_offline(handle: &SimHandle, store: &Store<SimDisk>, log: LogRef) -> AppendError {
     for round in 0..500u32 {
         let size = [900, 40_000, 9_000][round as usize % 3];
@@ -89,7 +89,7 @@ fn a_commit_of_what_was_staged_before_the_background_failed_says_so() {
             append(&store, log, batch(1, 40_000, NOW_MS, PLAIN, 7), NOW_MS);
         }
         store.commit().await.expect("the disk is fine");
-        disk.add_fault(SimFault::error(DiskOp::Create, ".index", ErrorKind::StorageFull));
+        disk.add_fault(SimFault::error(DiskOp::Create, ".index", ErrorKind::Other));
         append(&store, log, batch(1, 900, NOW_MS, PLAIN, 7), NOW_MS);
         background.await;
         assert!(store.offline_reason().is_some());
@@ -104,19 +104,20 @@ fn a_commit_of_what_was_staged_before_the_background_failed_says_so() {
 }
 
 #[test]
-fn a_full_disk_ends_both_committers_and_the_stop_whichever_file_met_it_first() {
+fn a_failing_disk_ends_both_committers_and_the_stop_whenever_it_fails() {
     for seed in 0..40 {
         let executor = SimExecutor::new(seed);
         let handle = executor.handle();
-        let config = SimDiskConfig {
-            capacity_bytes: (1 << 20) + seed * 37_000,
-            ..SimDiskConfig::seeded(seed)
-        };
-        let disk = SimDisk::new(&handle, config);
+        let disk = SimDisk::new(&handle, SimDiskConfig::seeded(seed));
         let ended = executor.run_until(async {
             let (store, log) = start(&disk).await;
             let committers = [0, 1].map(|_| handle.spawn(commit_until_told(Rc::clone(&store))));
             let background = handle.spawn(housekeeping_loop(Rc::clone(&store)));
+            let (failing, later) = (disk.clone(), handle.clone());
+            handle.spawn(async move {
+                later.sleep(Duration::from_millis(5 + 7 * seed)).await;
+                failing.add_fault(SimFault::error(DiskOp::Write, "", ErrorKind::Other));
+            });
             let refused = append_until_offline(&handle, &store, log).await;
             assert!(matches!(refused, AppendError::Offline(_)), "{refused}");
             for committer in committers {
