@@ -108,7 +108,8 @@ fn find<E: Env>(
     // While there is no topic of groups, no broker is the coordinator.
     view.topic(TopicName::Name(OFFSETS_TOPIC))
         .map_err(|_| ErrorCode::COORDINATOR_NOT_AVAILABLE)?;
-    coordinator_of(view, key)?;
+    // Its partition may have no leader now; that it is led elsewhere is for brokers that know others.
+    coordinator_of(view, key).map_err(|_| ErrorCode::COORDINATOR_NOT_AVAILABLE)?;
     let this = vec![context.broker.settings.node_id];
     endpoints(view, &context.connection.listener, this)
         .next()

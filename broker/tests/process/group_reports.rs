@@ -185,8 +185,8 @@ fn where_one_partition_of_groups_is_lost_the_others_are_served() {
     let broker = Broker::start(dir.path(), &settings);
     let mut client = Client::connect(broker.address);
     for (group, offset) in groups.iter().zip(5..) {
-        find_coordinator(&mut client, group);
         if *group != groups[2] {
+            find_coordinator(&mut client, group);
             let began = Instant::now();
             while fetch_offset(&mut client, group, 5) != (ErrorCode::NONE, offset) {
                 assert!(began.elapsed() < PATIENCE, "{group} is not served");
@@ -196,11 +196,7 @@ fn where_one_partition_of_groups_is_lost_the_others_are_served() {
     // Its own groups are never told that nothing was committed.
     for version in [1, 2, 5, 7] {
         let told = fetch_offset(&mut client, &groups[2], version);
-        assert_eq!(
-            told,
-            (ErrorCode::COORDINATOR_NOT_AVAILABLE, -1),
-            "version {version}"
-        );
+        assert_eq!(told, (ErrorCode::NOT_COORDINATOR, -1), "version {version}");
     }
     let answer: ListGroupsResponse = client.call(&ListGroupsRequest::default(), 2).unwrap();
     assert_eq!(answer.error_code, ErrorCode::NONE);

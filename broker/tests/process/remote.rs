@@ -244,10 +244,11 @@ fn each_target_is_planned(commands: &Commands<'_>) {
         ("--shift=+2", [9, 4]),
         ("--shift-by -5", [2, 0]),
         ("--shift-by=-5", [2, 0]),
-        // The records are of 2023-11-14T22:13:20Z.
+        // The records are of now.
         ("--to 2023-11-14T22:13:20Z", [0, 0]),
-        ("--to 2023-11-14T23:13:20.001+01:00", [10, 4]),
-        ("--to PT1H", [10, 4]),
+        ("--to 2023-11-14T23:13:20.001+01:00", [0, 0]),
+        ("--to PT1H", [0, 0]),
+        ("--to PT0S", [10, 4]),
     ] {
         let plan = commands.json(&format!("group reset-offsets readers --all-topics {to}"));
         let planned = [
