@@ -297,6 +297,34 @@ fn with_nothing_left_the_journal_takes_what_fits_and_the_rest_waits() {
     });
 }
 
+#[test]
+fn a_commit_longer_than_a_journal_file_waits_for_space() {
+    simulate(20, |handle, disk| async move {
+        let (store, _) = start(&handle, &disk, 0).await;
+        let internal = open(&store, 1, "__transaction_state").await.expect("log");
+        let doomed = open(&store, 2, "d").await.expect("log");
+        let end = try_append(&store, doomed, batch(1, 500, NOW_MS, PLAIN, 1)).expect("room");
+        within(&handle, "durable_to", store.durable_to(doomed, end))
+            .await
+            .expect("durable");
+        leave_free(&disk, 0);
+        let bytes = batch(1, 200_000, NOW_MS, PLAIN, 2);
+        let end = try_append(&store, internal, bytes.clone()).expect("an internal topic");
+        handle.sleep(Duration::from_secs(3)).await;
+        assert_eq!(store.offline_reason(), None);
+        assert!(store.offsets(internal).expect("open").durable_end < end);
+        within(&handle, "delete_log", store.delete_log(doomed))
+            .await
+            .expect("a deletion needs no space");
+        set_capacity(&disk, ROOMY);
+        within(&handle, "durable_to", store.durable_to(internal, end))
+            .await
+            .expect("durable");
+        assert!(contents(&store, internal).await == [content(&bytes)]);
+        assert_eq!(store.offline_reason(), None);
+    });
+}
+
 /// What a client knows of one log: what it sent, and up to where that was acknowledged.
 #[derive(Clone, Debug, Default)]
 struct Sent {

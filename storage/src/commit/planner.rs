@@ -171,6 +171,13 @@ impl Planner {
         self.queue.iter().map(move |slot| (*slot, is_large(slot)))
     }
 
+    /// Logs and bytes of batches that the next [`Self::plan`] takes at most: the limit, or one batch that is longer.
+    pub fn next_at_most(&self, logs: &impl PendingLogs) -> (usize, usize) {
+        let limit = self.limits.bytes_max;
+        let first = self.queue.front().map_or(0, |slot| logs.prefix_bytes(*slot, 0));
+        (self.queue.len(), self.staged_bytes.min(limit.max(first)))
+    }
+
     /// Takes the next commit's shares: each waiting log once, longest waiting first, within the byte limit; a log that
     /// has more goes to the end of the queue. `pressure`: too much is unwritten, so prefer segments over the journal.
     pub fn plan(&mut self, logs: &impl PendingLogs, pressure: bool) -> Vec<Share> {

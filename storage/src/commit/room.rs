@@ -1,10 +1,10 @@
 //! What a commit needs before it is planned, so that it never meets a full disk: blocks in the segments that it may write to
-//! directly, and room in the journal for everything else ([`crate::space`]).
+//! directly, and room in the journal for everything else, also for a commit longer than a journal file ([`crate::space`]).
 
 use std::rc::Rc;
 
 use super::run::commit_bytes;
-use crate::disk::{Disk, align_up};
+use crate::disk::{BLOCK_BYTES, Disk, align_up};
 use crate::error::StorageError;
 use crate::journal::frame::FRAME_HEADER_BYTES;
 use crate::log::LogState;
@@ -19,16 +19,46 @@ impl<D: Disk> Store<D> {
     /// Every journal file is full of what no segment has, and the disk has no space for it. The file in use takes frames
     /// that are not appends still: with those, logs are deleted and cut, and that is how space comes back.
     pub(super) fn has_room_for_controls(&self) -> bool {
-        let controls = self.controls.borrow();
-        let frames = controls.len() * (2 * FRAME_HEADER_BYTES + OPEN_BYTES_MAX);
-        !controls.is_empty() && self.journal.has_room(commit_bytes(frames))
+        let frames = self.control_bytes_max();
+        frames > 0 && (self.journal.has_ready() || self.journal.has_room(commit_bytes(frames)))
+    }
+
+    fn control_bytes_max(&self) -> usize {
+        self.controls.borrow().len() * (2 * FRAME_HEADER_BYTES + OPEN_BYTES_MAX)
+    }
+
+    /// Everything that the next commit needs. After it no await may come before the commit is planned.
+    pub(super) async fn make_room(&self) -> Result<(), StorageError> {
+        self.make_journal_room().await?;
+        self.extend_segments().await?;
+        self.extend_journal().await
+    }
+
+    /// Gives the journal file that the next commit goes to blocks for all of it: one longer than a file extends it.
+    async fn extend_journal(&self) -> Result<(), StorageError> {
+        // What is staged meanwhile may make the commit longer.
+        while let Some((file, end)) = self.journal.short_for(self.commit_bytes_max()) {
+            self.space.check()?;
+            let grown = file.grow_to(end).await;
+            grown.map_err(|error| self.fail(error))?;
+        }
+        Ok(())
+    }
+
+    /// Bytes of the next commit in the journal, at most.
+    fn commit_bytes_max(&self) -> u64 {
+        let planner = self.planner.borrow();
+        let (logs, batches) = planner.next_at_most(&*self.logs.borrow());
+        let of_log = FRAME_HEADER_BYTES + BLOCK_BYTES + FRAME_HEADER_BYTES + OPEN_BYTES_MAX;
+        commit_bytes(batches + logs * of_log + self.control_bytes_max())
     }
 
     pub(super) async fn wait_for_room(&self) {
         self.moved
             .until(|| {
-                let may_go_on =
-                    self.journal.has_ready() || self.space.may_extend() || self.has_room_for_controls();
+                let has_room =
+                    self.journal.has_ready() && self.journal.short_for(self.commit_bytes_max()).is_none();
+                let may_go_on = has_room || self.space.may_extend() || self.has_room_for_controls();
                 (may_go_on || self.is_offline()).then_some(())
             })
             .await;
@@ -40,7 +70,7 @@ impl<D: Disk> Store<D> {
 
     /// Extends the segments that the next commit may write to directly: while it is under way it must not find the disk full,
     /// for the commits behind it wait for it. Where there is no space, the bytes go into the journal, which has its own.
-    pub(super) async fn extend_segments(&self) -> Result<(), StorageError> {
+    async fn extend_segments(&self) -> Result<(), StorageError> {
         if self.space.is_stalled() {
             return Ok(());
         }

@@ -101,11 +101,8 @@ impl<D: Disk> Store<D> {
         self.check_online()?;
         self.plan_lock().await;
         // With a journal file in reserve, planning cannot be interrupted: what is taken is encoded at once.
-        let planned = match self.make_journal_room().await {
-            Ok(()) => self
-                .extend_segments()
-                .await
-                .map(|()| self.plan_commit(What::Everything)),
+        let planned = match self.make_room().await {
+            Ok(()) => Ok(self.plan_commit(What::Everything)),
             Err(StorageError::NoSpace(_)) if self.has_room_for_controls() => {
                 Ok(self.plan_commit(What::Controls))
             }

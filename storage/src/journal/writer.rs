@@ -42,6 +42,8 @@ pub(crate) struct JournalFile<D: Disk> {
     pub(crate) file: D::File,
     pub(crate) generation: u64,
     path: PathBuf,
+    /// Bytes that have blocks.
+    allocated: Cell<u64>,
     /// For each log with frames here, how far they reach: segment and position.
     pub(crate) reach: RefCell<HashMap<u32, (Offset, u32), foldhash::fast::FixedState>>,
     /// Commits handed out here whose I/O has not ended.
@@ -53,6 +55,13 @@ pub(crate) struct JournalFile<D: Disk> {
 impl<D: Disk> JournalFile<D> {
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Gives it blocks up to `end`.
+    pub(crate) async fn grow_to(&self, end: u64) -> Result<(), DiskError> {
+        self.file.allocate(end).await?;
+        self.allocated.set(self.allocated.get().max(end));
+        Ok(())
     }
 }
 
@@ -188,6 +197,17 @@ impl<D: Disk> Journal<D> {
         !self.state.borrow().ready.is_empty()
     }
 
+    /// The file that a commit of up to `bytes` goes to and the end that it lacks blocks for, if it does.
+    pub(crate) fn short_for(&self, bytes: u64) -> Option<(Rc<JournalFile<D>>, u64)> {
+        let state = self.state.borrow();
+        let (file, position) = match &state.current {
+            Some((file, position)) if self.fits(*position, bytes) => (file, *position),
+            _ => (state.ready.front()?, BLOCK_BYTES as u64),
+        };
+        let end = position + bytes;
+        (end > file.allocated.get()).then(|| (Rc::clone(file), end))
+    }
+
     /// Whether a commit of `bytes` fits the file in use.
     pub(crate) fn has_room(&self, bytes: u64) -> bool {
         let state = self.state.borrow();
@@ -306,6 +326,7 @@ impl<D: Disk> Journal<D> {
             file,
             generation,
             path,
+            allocated: Cell::new(self.options.file_bytes),
             reach: RefCell::default(),
             in_flight: Cell::new(0),
             last_sequence: Cell::new(0),
