@@ -530,7 +530,8 @@ impl<D: Disk> Store<D> {
         }
     }
 
-    /// Writes down where the scrub is, when that is due. It can do without: a failure is only logged.
+    /// Writes down where the scrub is, when that is due. It can do without, so that nothing ends here; but a disk on which a write
+    /// has failed is not trusted any further.
     async fn save_scrub(&self, now_ms: i64) {
         let is_due =
             now_ms.saturating_sub(self.scrub.saved_ms.get()).unsigned_abs() >= SAVE_INTERVAL_MS as u64;
@@ -553,6 +554,7 @@ impl<D: Disk> Store<D> {
             envelope::save(&self.disk, &record::path(&self.dir, self.shard), &record).await
         };
         if let Err(error) = saved.await {
+            let error = self.fail(error);
             tracing::warn!(%error, "where the scrub is could not be written down");
         }
     }

@@ -13,7 +13,7 @@ use protocol::messages::produce::ProduceResponse;
 use protocol::{ErrorCode, Str, Uuid};
 use storage::sim_rng::SimRng;
 
-use super::client::{Closed, Connection, SETTLED, Surroundings};
+use super::client::{Closed, Connection, Surroundings};
 use super::env::EPOCH_MS;
 use super::knobs::number;
 use super::record::{RecordId, Sender, build};
@@ -92,12 +92,11 @@ impl Admin {
             ..Default::default()
         };
         let response: MetadataResponse = connection.call(&request, 12).await?;
-        let now = self.around.clock().now();
         for (name, topic) in &mut self.topics {
             let found = response.topics.iter().find(|t| {
                 t.name.as_ref().is_some_and(|n| n.as_str() == name) && t.error_code == ErrorCode::NONE
             });
-            let wrong = topic.look(found.map(|t| (t.topic_id, t.partitions.len())), now);
+            let wrong = topic.look(found.map(|t| (t.topic_id, t.partitions.len())), &self.around);
             if let Some(wrong) = wrong {
                 self.around
                     .trace()
@@ -259,7 +258,7 @@ impl Admin {
 
 impl Topic {
     /// The topic was looked for: what speaks against what was found.
-    fn look(&mut self, found: Option<(Uuid, usize)>, now: Duration) -> Option<&'static str> {
+    fn look(&mut self, found: Option<(Uuid, usize)>, around: &Surroundings) -> Option<&'static str> {
         let is_found = found.is_some();
         let is_open = self.pending.is_some();
         let wrong = match found {
@@ -269,7 +268,7 @@ impl Topic {
             Some((_, count)) if i32::try_from(count) != Ok(self.partitions) => Some("has other partitions"),
             _ => None,
         };
-        if self.pending.is_some_and(|since| now > since + SETTLED) {
+        if self.pending.is_some_and(|since| around.has_settled(since)) {
             self.pending = None;
         }
         self.exists = is_found;

@@ -34,7 +34,7 @@ const FRAME_BYTES_MAX: usize = 64 << 20;
 const BACKOFF: Duration = Duration::from_millis(3);
 
 /// A change whose answer was lost has taken effect on all shards, or never will, after this time.
-pub(super) const SETTLED: Duration = Duration::from_secs(2);
+const SETTLED: Duration = Duration::from_secs(2);
 
 /// What every client of a run shares. Cheap to clone.
 #[derive(Clone)]
@@ -52,6 +52,8 @@ struct Shared {
     is_ending: Cell<bool>,
     /// The disk fails in this run of the broker, or has failed: answers may say so.
     disk_may_fail: Cell<bool>,
+    /// Until when the disk was full, the last time; [`Duration::MAX`] while it is.
+    full_until: Cell<Duration>,
     /// The run's workload is over: clients that go on for ever end.
     is_over: Cell<bool>,
     over: Notify,
@@ -113,6 +115,7 @@ impl Surroundings {
             run: Cell::new(0),
             is_ending: Cell::new(false),
             disk_may_fail: Cell::new(false),
+            full_until: Cell::new(Duration::ZERO),
             is_over: Cell::new(false),
             over: Notify::new(),
             acknowledged: Cell::new(0),
@@ -180,6 +183,23 @@ impl Surroundings {
     #[must_use]
     pub fn disk_may_fail(&self) -> bool {
         self.0.disk_may_fail.get()
+    }
+
+    /// The disk is full from now on, or has space from now on.
+    pub fn fill_disk(&self, is_full: bool) {
+        let until = if is_full {
+            Duration::MAX
+        } else {
+            self.0.clock.now()
+        };
+        self.0.full_until.set(until);
+    }
+
+    /// Whether what was asked for at `since`, and not answered, has happened by now or never will. On a full disk it waits.
+    #[must_use]
+    pub fn has_settled(&self, since: Duration) -> bool {
+        let from = since.max(self.0.full_until.get());
+        self.0.clock.now() > from.saturating_add(SETTLED)
     }
 
     /// The clients are to end.

@@ -10,7 +10,7 @@ use protocol::messages::delete_records::{
 use protocol::{ErrorCode, Str};
 use storage::sim_rng::{PPM, SimRng};
 
-use super::client::{Closed, Connection, SETTLED, Surroundings};
+use super::client::{Closed, Connection, Surroundings};
 use super::consumer::log_start;
 use super::knobs::number;
 use super::node::topic_name;
@@ -40,11 +40,10 @@ impl Restless for Trimmer {
         while !self.around.is_over() {
             let around = self.around.clone();
             around.pause(&mut self.rng, PAUSE).await;
-            let now = around.clock().now();
-            if self.lost.is_some_and(|since| now <= since + SETTLED) {
+            if self.lost.is_some_and(|since| !around.has_settled(since)) {
                 continue;
             }
-            self.lost = Some(now);
+            self.lost = Some(around.clock().now());
             self.delete(connection).await?;
             self.lost = None;
         }

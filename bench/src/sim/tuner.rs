@@ -18,7 +18,7 @@ use protocol::messages::produce::ProduceResponse;
 use protocol::{ErrorCode, Str};
 use storage::sim_rng::SimRng;
 
-use super::client::{Closed, Connection, SETTLED, Surroundings};
+use super::client::{Closed, Connection, Surroundings};
 use super::env::EPOCH_MS;
 use super::node::topic_name;
 use super::record::{RecordId, Sender, build};
@@ -91,7 +91,7 @@ impl Restless for Tuner {
             let around = self.around.clone();
             around.pause(&mut self.rng, PAUSE).await;
             if let Some((since, _)) = &self.lost
-                && around.clock().now() <= *since + SETTLED
+                && !around.has_settled(*since)
             {
                 continue;
             }

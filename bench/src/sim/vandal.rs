@@ -165,7 +165,7 @@ impl Vandal {
             .trace()
             .event(format_args!("{} produces with acks=7", self.name));
         let response: ProduceResponse = connection.call(&request, PRODUCE_VERSION).await?;
-        self.expect_refusal(&response, &ids, &[ErrorCode::INVALID_REQUIRED_ACKS]);
+        self.expect_refusal(connection, &response, &ids, &[ErrorCode::INVALID_REQUIRED_ACKS]);
         Ok(())
     }
 
@@ -188,14 +188,22 @@ impl Vandal {
             ErrorCode::UNKNOWN_TOPIC_OR_PARTITION,
             ErrorCode::NOT_LEADER_OR_FOLLOWER,
         ];
-        self.expect_refusal(&response, &ids, &codes);
+        self.expect_refusal(connection, &response, &ids, &codes);
         Ok(())
     }
 
-    fn expect_refusal(&self, response: &ProduceResponse, ids: &[RecordId], codes: &[ErrorCode]) {
+    fn expect_refusal(
+        &self,
+        connection: &Connection,
+        response: &ProduceResponse,
+        ids: &[RecordId],
+        codes: &[ErrorCode],
+    ) {
         let results = response.responses.iter().flat_map(|t| &t.partition_responses);
         for result in results {
-            if !codes.contains(&result.error_code) {
+            let tells_of_the_disk =
+                connection.disk_may_fail() && result.error_code == ErrorCode::KAFKA_STORAGE_ERROR;
+            if !tells_of_the_disk && !codes.contains(&result.error_code) {
                 let what = format_args!("{}: {ids:?} was answered with {:?}", self.name, result.error_code);
                 self.around.trace().violation(what);
             }

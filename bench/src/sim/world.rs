@@ -290,8 +290,10 @@ impl<'a> World<'a> {
     async fn live_on_a_full_disk(&self, run: u32, bytes: u64, disk: &SimDisk) {
         let full = disk.used_bytes() + bytes;
         disk.configure(|config| config.capacity_bytes = full);
+        self.around.fill_disk(true);
         self.executor.sleep(FULL_FOR).await;
         disk.configure(|config| config.capacity_bytes = SimDiskConfig::default().capacity_bytes);
+        self.around.fill_disk(false);
         self.executor.sleep(FULL_FOR).await;
         self.check_everything(run).await;
     }
