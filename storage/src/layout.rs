@@ -268,12 +268,22 @@ impl FileName {
     /// The offset of a producer snapshot; `None` for any other file.
     #[must_use]
     pub fn snapshot_offset(name: &str) -> Option<Offset> {
+        Self::base_of(name, SegmentFile::ProducerSnapshot)
+    }
+
+    /// The base offset of the segment whose batches the file holds; `None` for any other file.
+    #[must_use]
+    pub fn log_base(name: &str) -> Option<Offset> {
+        Self::base_of(name, SegmentFile::Log)
+    }
+
+    fn base_of(name: &str, kind: SegmentFile) -> Option<Offset> {
         match Self::parse(name) {
             Self::Segment {
-                file: SegmentFile::ProducerSnapshot,
+                file,
                 base,
                 mark: None,
-            } => Some(base),
+            } if file == kind => Some(base),
             _ => None,
         }
     }

@@ -4,18 +4,19 @@
 mod common;
 
 use std::cell::RefCell;
-use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use common::{PLAIN, append, batch, commit_loop, content, dir, housekeeping_loop, log_id, read_log};
+use common::{
+    PLAIN, append, batch, commit_loop, content, dir, housekeeping_loop, log_id, now_ms, open_store, read_log,
+    sync_loop,
+};
 use futures_lite::future::or;
 use storage::disk::Disk;
 use storage::disk::sim::{DiskOp, SimDisk, SimDiskConfig, TracePhase};
 use storage::journal::JournalOptions;
 use storage::log::LogRef;
 use storage::log::config::{Durability, LogConfig};
-use storage::recovery::recover_journals;
 use storage::sim_executor::{SimExecutor, SimHandle};
 use storage::sim_rng::SimRng;
 use storage::store::{Store, StoreOptions};
@@ -58,17 +59,8 @@ fn steady(seed: u64) -> SimDiskConfig {
     config
 }
 
-fn now_ms(handle: &SimHandle) -> u64 {
-    handle.now().as_millis() as u64
-}
-
 async fn start(disk: &SimDisk) -> Rc<Store<SimDisk>> {
-    disk.create_dir(dir()).await.expect("create");
-    disk.sync_dir(Path::new("/")).await.expect("sync");
-    recover_journals(disk, dir(), |_, _| {}).await.expect("journals");
-    Store::open(disk.clone(), dir(), 0, options())
-        .await
-        .expect("store")
+    open_store(disk, options()).await
 }
 
 /// The loops of a shard's driver.
@@ -78,16 +70,7 @@ fn drive(handle: &SimHandle, store: &Rc<Store<SimDisk>>, committers: usize) -> c
         handle.spawn(commit_loop(Rc::clone(store), Rc::clone(&durable)));
     }
     handle.spawn(housekeeping_loop(Rc::clone(store)));
-    let (store, clock) = (Rc::clone(store), handle.clone());
-    handle.spawn(async move {
-        while let Ok(next) = store.sync_due(now_ms(&clock)).await {
-            let left = next.map(|at| Duration::from_millis(at.saturating_sub(now_ms(&clock)).max(1)));
-            match left {
-                None => store.sync_schedule_moved().await,
-                Some(left) => or(store.sync_schedule_moved(), clock.sleep(left)).await,
-            }
-        }
-    });
+    handle.spawn(sync_loop(handle.clone(), Rc::clone(store)));
     durable
 }
 
@@ -350,7 +333,7 @@ fn records_that_come_during_a_sync_do_not_hold_up_a_small_journal() {
                 },
                 ..options()
             };
-            let store = Store::open(disk.clone(), dir(), 0, options).await.expect("store");
+            let store = open_store(&disk, options).await;
             let classes = [Durability::Interval, Durability::Written, Durability::Fsync];
             let mut logs = Vec::new();
             for number in 0..6 {

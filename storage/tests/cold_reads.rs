@@ -9,15 +9,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use common::{PLAIN, append, batch, commit_loop, content, dir, housekeeping_loop, log_id};
-use storage::disk::Disk;
+use common::{PLAIN, append, batch, commit_loop, content, housekeeping_loop, log_id, open_store};
 use storage::disk::sim::{DiskOp, SimDisk, SimDiskConfig, TraceEntry, TracePhase};
 use storage::error::StorageError;
 use storage::io_class::{IoClass, IoLimits};
 use storage::log::LogRef;
 use storage::log::batch::BatchHeader;
 use storage::log::config::LogConfig;
-use storage::recovery::recover_journals;
 use storage::sim_executor::{SimExecutor, SimHandle};
 use storage::sim_rng::SimRng;
 use storage::store::{ReadAheadLimits, ReadOutcome, Store, StoreOptions};
@@ -27,9 +25,6 @@ const NOW_MS: i64 = 1_700_000_000_000;
 const BOUND: usize = 5 << 20;
 
 async fn start(handle: &SimHandle, disk: &SimDisk, io: IoLimits) -> Rc<Store<SimDisk>> {
-    disk.create_dir(dir()).await.expect("create");
-    disk.sync_dir(Path::new("/")).await.expect("sync");
-    recover_journals(disk, dir(), |_, _| {}).await.expect("journals");
     let options = StoreOptions {
         cache_bytes: 64 << 10,
         open_files_max: 2,
@@ -40,7 +35,7 @@ async fn start(handle: &SimHandle, disk: &SimDisk, io: IoLimits) -> Rc<Store<Sim
         },
         ..StoreOptions::default()
     };
-    let store = Store::open(disk.clone(), dir(), 0, options).await.expect("store");
+    let store = open_store(disk, options).await;
     handle.spawn(commit_loop(Rc::clone(&store), common::Durable::default()));
     handle.spawn(housekeeping_loop(Rc::clone(&store)));
     for _ in 0..2 {

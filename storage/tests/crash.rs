@@ -8,12 +8,13 @@ mod common;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::catch_unwind;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use common::crashes::{End, for_each_seed, four_crashes, lives, seeds, too_long};
 use common::{
     Durable, Producer, ReadBatch, batch, content, dir, housekeeping_loop, log_id, read_log,
     watched_commit_loop,
@@ -89,13 +90,6 @@ fn config(number: u8) -> LogConfig {
         },
         ..LogConfig::default()
     }
-}
-
-/// How a life ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
-    PowerLoss,
-    Kill,
 }
 
 /// One life: recover, check, append until the work is done or the disk stops. Returns whether it got to its end.
@@ -475,37 +469,17 @@ async fn check(store: &Store<SimDisk>, log: LogRef, mut sent: Sent, number: u8) 
     sent
 }
 
-/// Runs lives that crash at the given mutations, then one that must go through. Returns the mutations of the last.
+/// Runs [`lives`] of one workload.
 fn run(seed: u64, config: SimDiskConfig, crashes: &[(u64, End)], stop_cleanly: bool) -> u64 {
     let model = Model::default();
-    let mut executor = SimExecutor::new(seed);
-    let mut disk = SimDisk::new(&executor.handle(), config);
-    for (index, (at, end)) in crashes.iter().enumerate() {
-        let handle = executor.handle();
-        disk.crash_after(*at);
-        let rng = SimRng::new(seed + index as u64, "workload");
-        let work = life(handle, disk.clone(), Rc::clone(&model), rng, stop_cleanly);
-        executor.block_on(or(or(work, disk.crashed()), too_long(executor.handle())));
-        drop(executor);
-        executor = SimExecutor::new(seed * 1000 + index as u64);
-        for sent in model.borrow_mut().values_mut() {
-            sent.power_was_lost |= *end == End::PowerLoss;
-        }
-        disk = match end {
-            End::PowerLoss => disk.restart(&executor.handle()),
-            End::Kill => disk.restart_after_kill(&executor.handle()),
-        };
-    }
-    let rng = SimRng::new(seed + 500, "workload");
-    let work = life(executor.handle(), disk.clone(), model, rng, stop_cleanly);
-    executor.block_on(or(work, too_long(executor.handle())));
-    disk.mutations()
+    let one = async |handle, disk, rng| life(handle, disk, Rc::clone(&model), rng, stop_cleanly).await;
+    lives(seed, config, crashes, one, |end| note_power_loss(&model, end))
 }
 
-/// A life of a few hundred operations takes well under a minute of virtual time; one that hangs ends here.
-async fn too_long(handle: SimHandle) {
-    handle.sleep(Duration::from_secs(60)).await;
-    panic!("the workload hangs");
+fn note_power_loss(model: &Model, end: End) {
+    for sent in model.borrow_mut().values_mut() {
+        sent.power_was_lost |= end == End::PowerLoss;
+    }
 }
 
 #[test]
@@ -519,45 +493,11 @@ fn a_crash_at_every_mutation_loses_nothing_that_was_durable() {
     }
 }
 
-/// Seeds to try from 100 on: so many, unless the environment asks for another number or for one seed.
-fn seeds(default: u64) -> std::ops::Range<u64> {
-    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    if let Some(seed) = number("PENSTOCK_CRASH_SEED") {
-        return seed..seed + 1;
-    }
-    100..100 + number("PENSTOCK_CRASH_SEEDS").unwrap_or(default)
-}
-
-/// Runs `one` for each seed and names those that fail.
-fn for_each_seed(seeds: std::ops::Range<u64>, one: impl Fn(u64)) {
-    let failed: Vec<u64> = seeds
-        .filter(|seed| catch_unwind(AssertUnwindSafe(|| one(*seed))).is_err())
-        .collect();
-    assert!(failed.is_empty(), "run with PENSTOCK_CRASH_SEED: {failed:?}");
-}
-
 #[test]
 fn crashes_in_recovery_and_in_the_life_after_lose_nothing_that_was_durable() {
-    // PENSTOCK_CRASH_SEEDS=8000 looks longer than CI does, PENSTOCK_CRASH_SEED=1234 at one case.
     for_each_seed(seeds(3000), |seed| {
         let mut rng = SimRng::new(seed, "crashes");
-        let crashes: Vec<(u64, End)> = (0..4)
-            .map(|index| {
-                let at = if index % 2 == 1 {
-                    rng.between(1, 30)
-                } else {
-                    rng.between(1, 200)
-                };
-                (
-                    at,
-                    if rng.chance(300_000) {
-                        End::Kill
-                    } else {
-                        End::PowerLoss
-                    },
-                )
-            })
-            .collect();
+        let crashes = four_crashes(&mut rng, 200);
         run(seed, SimDiskConfig::seeded(seed), &crashes, rng.chance(500_000));
     });
 }
@@ -584,13 +524,9 @@ fn a_flipped_bit_is_not_served_as_good_and_touches_no_other_log() {
         executor.block_on(or(or(work, disk.crashed()), too_long(executor.handle())));
         drop(executor);
         executor = SimExecutor::new(seed * 1000);
-        for sent in model.borrow_mut().values_mut() {
-            sent.power_was_lost |= end == Some(End::PowerLoss);
-        }
-        let disk = match end {
-            Some(End::PowerLoss) => disk.restart(&executor.handle()),
-            _ => disk.restart_after_kill(&executor.handle()),
-        };
+        let end = end.unwrap_or(End::Kill);
+        note_power_loss(&model, end);
+        let disk = end.restart(&disk, &executor.handle());
         let Some(flipped) = flip_somewhere(&disk, &mut rng) else {
             return;
         };

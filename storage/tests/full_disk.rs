@@ -6,23 +6,20 @@ mod common;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use common::{
-    Durable, PLAIN, Producer, batch, commit_loop, content, dir, housekeeping_loop, log_id, read_log,
+    Durable, PLAIN, Producer, batch, commit_loop, content, housekeeping_loop, log_id, open_store, read_log,
 };
 use storage::commit::CommitLimits;
-use storage::disk::Disk;
 use storage::disk::sim::{SimDisk, SimDiskConfig};
 use storage::error::{AppendError, StorageError};
 use storage::journal::JournalOptions;
 use storage::log::LogRef;
 use storage::log::append::AppendBatch;
 use storage::log::config::{Durability, LogConfig};
-use storage::recovery::recover_journals;
 use storage::sim_executor::{SimExecutor, SimHandle};
 use storage::sim_rng::SimRng;
 use storage::store::{Store, StoreOptions};
@@ -69,12 +66,7 @@ fn leave_free(disk: &SimDisk, bytes: u64) -> u64 {
 }
 
 async fn start(handle: &SimHandle, disk: &SimDisk, reserve: u64) -> (Rc<Store<SimDisk>>, Durable) {
-    disk.create_dir(dir()).await.expect("create");
-    disk.sync_dir(Path::new("/")).await.expect("sync");
-    recover_journals(disk, dir(), |_, _| {}).await.expect("recovery");
-    let store = Store::open(disk.clone(), dir(), 0, options(reserve))
-        .await
-        .expect("open");
+    let store = open_store(disk, options(reserve)).await;
     let durable = Durable::default();
     for _ in 0..2 {
         handle.spawn(commit_loop(Rc::clone(&store), Rc::clone(&durable)));

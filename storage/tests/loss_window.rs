@@ -5,19 +5,19 @@ mod common;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use common::{PLAIN, append, batch, content, dir, housekeeping_loop, log_id, read_log};
+use common::crashes::End;
+use common::{
+    PLAIN, append, batch, content, housekeeping_loop, log_id, now_ms, open_store, read_log, sync_loop,
+};
 use futures_lite::future::or;
-use storage::disk::Disk;
 use storage::disk::sim::{SimDisk, SimDiskConfig};
 use storage::journal::JournalOptions;
 use storage::log::LogRef;
 use storage::log::config::{Durability, LogConfig};
-use storage::recovery::recover_journals;
 use storage::sim_executor::{SimExecutor, SimHandle};
 use storage::sim_rng::SimRng;
 use storage::store::{Store, StoreOptions};
@@ -64,10 +64,6 @@ fn any_config(rng: &mut SimRng) -> LogConfig {
     }
 }
 
-fn now_ms(handle: &SimHandle) -> u64 {
-    handle.now().as_millis() as u64
-}
-
 /// One log as its clients know it; each batch is one record.
 #[derive(Default)]
 struct Told {
@@ -98,12 +94,7 @@ struct Moment {
 }
 
 async fn start(disk: &SimDisk) -> Rc<Store<SimDisk>> {
-    disk.create_dir(dir()).await.expect("create");
-    disk.sync_dir(Path::new("/")).await.expect("sync");
-    recover_journals(disk, dir(), |_, _| {}).await.expect("journals");
-    Store::open(disk.clone(), dir(), 0, options())
-        .await
-        .expect("store")
+    open_store(disk, options()).await
 }
 
 /// The loops of a shard's driver.
@@ -122,16 +113,7 @@ fn drive(handle: &SimHandle, store: &Rc<Store<SimDisk>>, all: &All, committers: 
         });
     }
     handle.spawn(housekeeping_loop(Rc::clone(store)));
-    let (store, clock) = (Rc::clone(store), handle.clone());
-    handle.spawn(async move {
-        while let Ok(next) = store.sync_due(now_ms(&clock)).await {
-            let left = next.map(|at| Duration::from_millis(at.saturating_sub(now_ms(&clock)).max(1)));
-            match left {
-                None => store.sync_schedule_moved().await,
-                Some(left) => or(store.sync_schedule_moved(), clock.sleep(left)).await,
-            }
-        }
-    });
+    handle.spawn(sync_loop(handle.clone(), Rc::clone(store)));
 }
 
 async fn work(handle: SimHandle, store: Rc<Store<SimDisk>>, all: All, mut rng: SimRng) {
@@ -207,20 +189,10 @@ fn life(seed: u64, disk: &SimDisk, executor: SimExecutor) -> Moment {
     moment
 }
 
-/// How a life ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
-    PowerLoss,
-    Kill,
-}
-
 /// What is there after the end, log by log.
 fn found(seed: u64, disk: &SimDisk, end: End, told: &[Told]) -> Vec<Vec<Bytes>> {
     let executor = SimExecutor::new(seed + 1000);
-    let disk = match end {
-        End::PowerLoss => disk.restart(&executor.handle()),
-        End::Kill => disk.restart_after_kill(&executor.handle()),
-    };
+    let disk = end.restart(disk, &executor.handle());
     executor.block_on(async {
         let store = start(&disk).await;
         let mut found = Vec::new();

@@ -3,19 +3,16 @@
 mod common;
 
 use std::io::ErrorKind;
-use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use common::{PLAIN, append, batch, dir, housekeeping_loop, log_id};
-use storage::disk::Disk;
+use common::{PLAIN, append, batch, housekeeping_loop, log_id, open_store};
 use storage::disk::sim::{DiskOp, SimDisk, SimDiskConfig, SimFault};
 use storage::error::{AppendError, StorageError};
 use storage::journal::JournalOptions;
 use storage::log::LogRef;
 use storage::log::append::AppendBatch;
 use storage::log::config::LogConfig;
-use storage::recovery::recover_journals;
 use storage::sim_executor::{SimExecutor, SimHandle};
 use storage::store::{Store, StoreOptions};
 use storage::types::LeaderEpoch;
@@ -26,9 +23,6 @@ const NOW_MS: i64 = 1_700_000_000_000;
 const COMMITS_OFFLINE_MAX: usize = 2;
 
 async fn start(disk: &SimDisk) -> (Rc<Store<SimDisk>>, LogRef) {
-    disk.create_dir(dir()).await.expect("create");
-    disk.sync_dir(Path::new("/")).await.expect("sync");
-    recover_journals(disk, dir(), |_, _| {}).await.expect("journals");
     let options = StoreOptions {
         write_behind_bytes: 8 << 10,
         journal: JournalOptions {
@@ -37,7 +31,7 @@ async fn start(disk: &SimDisk) -> (Rc<Store<SimDisk>>, LogRef) {
         },
         ..StoreOptions::default()
     };
-    let store = Store::open(disk.clone(), dir(), 0, options).await.expect("store");
+    let store = open_store(disk, options).await;
     let config = LogConfig {
         segment_bytes: 100 << 10,
         ..LogConfig::default()

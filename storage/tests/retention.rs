@@ -4,18 +4,18 @@
 mod common;
 
 use std::io::ErrorKind;
-use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use common::{PLAIN, Producer, append, batch, commit_loop, dir, housekeeping_loop, log_id, read_log};
+use common::{
+    PLAIN, Producer, append, batch, commit_loop, dir, housekeeping_loop, log_id, open_store, read_log,
+};
 use storage::disk::Disk;
 use storage::disk::sim::{DiskOp, SimDisk, SimDiskConfig, SimFault, TracePhase};
 use storage::error::StorageError;
 use storage::log::LogRef;
 use storage::log::append::AppendBatch;
 use storage::log::config::{Durability, LogConfig};
-use storage::recovery::recover_journals;
 use storage::retention::RetentionRules;
 use storage::sim_executor::{SimExecutor, SimHandle};
 use storage::store::{ColdRead, ReadOutcome, Store, StoreOptions};
@@ -53,15 +53,12 @@ fn by_size(bytes: i64) -> LogConfig {
 }
 
 async fn start(handle: &SimHandle, disk: &SimDisk) -> Rc<Store<SimDisk>> {
-    disk.create_dir(dir()).await.expect("create");
-    disk.sync_dir(Path::new("/")).await.expect("sync");
-    recover_journals(disk, dir(), |_, _| {}).await.expect("journals");
     let options = StoreOptions {
         cache_bytes: 8 << 10, // so that readers go to the disk
         open_files_max: 2,
         ..StoreOptions::default()
     };
-    let store = Store::open(disk.clone(), dir(), 0, options).await.expect("store");
+    let store = open_store(disk, options).await;
     handle.spawn(commit_loop(Rc::clone(&store), common::Durable::default()));
     handle.spawn(housekeeping_loop(Rc::clone(&store)));
     store

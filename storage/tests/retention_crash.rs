@@ -8,14 +8,14 @@ mod common;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::catch_unwind;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use common::crashes::{End, for_each_seed, four_crashes, lives, seeds};
 use common::{Durable, Producer, batch, commit_loop, content, dir, housekeeping_loop, log_id, read_log};
-use futures_lite::future::or;
 use storage::disk::Disk;
 use storage::disk::sim::{SimDisk, SimDiskConfig};
 use storage::journal::JournalOptions;
@@ -24,7 +24,7 @@ use storage::log::append::AppendBatch;
 use storage::log::config::{Durability, LogConfig};
 use storage::recovery::recover_journals;
 use storage::retention::RetentionRules;
-use storage::sim_executor::{SimExecutor, SimHandle};
+use storage::sim_executor::SimHandle;
 use storage::sim_rng::SimRng;
 use storage::store::{Store, StoreOptions};
 use storage::types::{LeaderEpoch, Offset};
@@ -34,13 +34,6 @@ const LOGS: u8 = 3;
 /// The log of class `written`.
 const WRITTEN: u8 = 2;
 const APPENDS: usize = 36;
-
-/// How a life ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
-    PowerLoss,
-    Kill,
-}
 
 /// The truth about one log.
 #[derive(Clone, Debug, Default)]
@@ -303,42 +296,16 @@ fn check_files(disk: &SimDisk, number: u8, start: Offset) {
     }
 }
 
-/// Runs lives that crash at the given mutations, then one that must go through. Returns the mutations of the last.
+/// Runs [`lives`] of one workload.
 fn run(seed: u64, config: SimDiskConfig, crashes: &[(u64, End)]) -> u64 {
     let model = Model::default();
     let clock = Rc::new(Cell::new(NOW_MS));
-    let mut executor = SimExecutor::new(seed);
-    let mut disk = SimDisk::new(&executor.handle(), config);
-    for (index, (at, end)) in crashes.iter().enumerate() {
-        disk.crash_after(*at);
-        let rng = SimRng::new(seed + index as u64, "workload");
-        let work = life(
-            executor.handle(),
-            disk.clone(),
-            Rc::clone(&model),
-            rng,
-            Rc::clone(&clock),
-        );
-        executor.block_on(or(or(work, disk.crashed()), too_long(executor.handle())));
-        drop(executor);
-        executor = SimExecutor::new(seed * 1000 + index as u64);
+    let one = async |handle, disk, rng| life(handle, disk, Rc::clone(&model), rng, Rc::clone(&clock)).await;
+    lives(seed, config, crashes, one, |end| {
         for sent in model.borrow_mut().values_mut() {
-            sent.power_was_lost |= *end == End::PowerLoss;
+            sent.power_was_lost |= end == End::PowerLoss;
         }
-        disk = match end {
-            End::PowerLoss => disk.restart(&executor.handle()),
-            End::Kill => disk.restart_after_kill(&executor.handle()),
-        };
-    }
-    let rng = SimRng::new(seed + 500, "workload");
-    let work = life(executor.handle(), disk.clone(), model, rng, clock);
-    executor.block_on(or(work, too_long(executor.handle())));
-    disk.mutations()
-}
-
-async fn too_long(handle: SimHandle) {
-    handle.sleep(Duration::from_secs(60)).await;
-    panic!("the workload hangs");
+    })
 }
 
 #[test]
@@ -354,35 +321,10 @@ fn a_crash_at_every_mutation_of_retention_keeps_what_was_kept() {
 
 #[test]
 fn crashes_in_recovery_and_in_the_life_after_keep_what_was_kept() {
-    // PENSTOCK_CRASH_SEEDS=8000 looks longer than CI does, PENSTOCK_CRASH_SEED=1234 at one case.
-    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let seeds = match number("PENSTOCK_CRASH_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 100..100 + number("PENSTOCK_CRASH_SEEDS").unwrap_or(1500),
-    };
-    let one = |seed: u64| {
-        let mut rng = SimRng::new(seed, "crashes");
-        let crashes: Vec<(u64, End)> = (0..4)
-            .map(|index| {
-                let at = if index % 2 == 1 {
-                    rng.between(1, 30)
-                } else {
-                    rng.between(1, 300)
-                };
-                let end = if rng.chance(300_000) {
-                    End::Kill
-                } else {
-                    End::PowerLoss
-                };
-                (at, end)
-            })
-            .collect();
+    for_each_seed(seeds(1500), |seed| {
+        let crashes = four_crashes(&mut SimRng::new(seed, "crashes"), 300);
         run(seed, SimDiskConfig::seeded(seed), &crashes);
-    };
-    let failed: Vec<u64> = seeds
-        .filter(|seed| catch_unwind(AssertUnwindSafe(|| one(*seed))).is_err())
-        .collect();
-    assert!(failed.is_empty(), "run with PENSTOCK_CRASH_SEED: {failed:?}");
+    });
 }
 
 #[test]

@@ -7,13 +7,11 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
-use common::{PLAIN, append, batch, commit_loop, dir, housekeeping_loop, log_id, read_log};
-use storage::disk::Disk;
+use common::{PLAIN, append, batch, commit_loop, housekeeping_loop, log_id, open_store, read_log};
 use storage::disk::sim::{DiskOp, SimDisk, SimDiskConfig, SimFault};
 use storage::io_class::{IoClass, IoLimits};
 use storage::log::LogRef;
 use storage::log::config::LogConfig;
-use storage::recovery::recover_journals;
 use storage::scrub::{Finding, ScrubOptions, ScrubStep};
 use storage::sim_executor::{SimExecutor, SimHandle};
 use storage::sim_rng::SimRng;
@@ -26,9 +24,6 @@ const BATCHES: i64 = 120;
 const LOGS: u8 = 3;
 
 async fn start(disk: &SimDisk, handle: &SimHandle, io: IoLimits) -> (Rc<Store<SimDisk>>, Vec<LogRef>) {
-    disk.create_dir(dir()).await.expect("create");
-    disk.sync_dir(Path::new("/")).await.expect("sync");
-    recover_journals(disk, dir(), |_, _| {}).await.expect("journals");
     let options = StoreOptions {
         cache_bytes: 64 << 10,
         io,
@@ -37,7 +32,7 @@ async fn start(disk: &SimDisk, handle: &SimHandle, io: IoLimits) -> (Rc<Store<Si
         },
         ..StoreOptions::default()
     };
-    let store = Store::open(disk.clone(), dir(), 0, options).await.expect("store");
+    let store = open_store(disk, options).await;
     handle.spawn(commit_loop(Rc::clone(&store), common::Durable::default()));
     handle.spawn(housekeeping_loop(Rc::clone(&store)));
     let config = LogConfig {

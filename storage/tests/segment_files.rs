@@ -2,26 +2,20 @@
 
 mod common;
 
-use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use common::{PLAIN, append, batch, commit_loop, content, dir, housekeeping_loop, log_id, read_log};
-use storage::disk::Disk;
+use common::{PLAIN, append, batch, commit_loop, content, housekeeping_loop, log_id, open_store, read_log};
 use storage::disk::sim::{SimDisk, SimDiskConfig};
 use storage::journal::JournalOptions;
 use storage::log::config::{Durability, LogConfig};
-use storage::recovery::recover_journals;
 use storage::sim_executor::{SimExecutor, SimHandle};
 use storage::store::{Store, StoreOptions};
 
 const NOW_MS: i64 = 1_700_000_000_000;
 
 async fn start(disk: &SimDisk, options: StoreOptions) -> Rc<Store<SimDisk>> {
-    disk.create_dir(dir()).await.expect("create");
-    disk.sync_dir(Path::new("/")).await.expect("sync");
-    recover_journals(disk, dir(), |_, _| {}).await.expect("journals");
-    Store::open(disk.clone(), dir(), 0, options).await.expect("store")
+    open_store(disk, options).await
 }
 
 fn drive(handle: &SimHandle, store: &Rc<Store<SimDisk>>) {

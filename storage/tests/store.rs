@@ -4,15 +4,13 @@ mod common;
 
 use std::rc::Rc;
 
-use common::{PLAIN, Producer, append, batch, commit_loop, dir, housekeeping_loop, log_id, read_log};
+use common::{PLAIN, Producer, append, batch, commit_loop, housekeeping_loop, log_id, open_store, read_log};
 use storage::commit::CommitLimits;
-use storage::disk::Disk;
 use storage::disk::sim::{SimDisk, SimDiskConfig};
 use storage::journal::JournalOptions;
 use storage::log::config::LogConfig;
 use storage::log::query::ProducerSweep;
 use storage::log::timestamps::BatchSearch;
-use storage::recovery::recover_journals;
 use storage::sim_executor::{SimExecutor, SimHandle};
 use storage::store::{Store, StoreOptions};
 use storage::types::Offset;
@@ -42,10 +40,7 @@ fn config() -> LogConfig {
 }
 
 async fn start(handle: &SimHandle, disk: &SimDisk) -> (Rc<Store<SimDisk>>, common::Durable) {
-    disk.create_dir(dir()).await.expect("create");
-    disk.sync_dir(std::path::Path::new("/")).await.expect("sync");
-    recover_journals(disk, dir(), |_, _| {}).await.expect("recovery");
-    let store = Store::open(disk.clone(), dir(), 0, small()).await.expect("open");
+    let store = open_store(disk, small()).await;
     let durable = common::Durable::default();
     handle.spawn(commit_loop(Rc::clone(&store), Rc::clone(&durable)));
     handle.spawn(commit_loop(Rc::clone(&store), Rc::clone(&durable)));

@@ -88,7 +88,6 @@ pub async fn handle<E: Env>(
 const fn message_of(error: ErrorCode) -> &'static str {
     match error {
         ErrorCode::COORDINATOR_NOT_AVAILABLE => NO_COORDINATOR,
-        ErrorCode::NOT_COORDINATOR => "another broker has the group's coordinator",
         _ => "there is no such kind of key in this version",
     }
 }
@@ -105,10 +104,7 @@ fn find<E: Env>(
     if key_type != GROUP {
         return Err(ErrorCode::COORDINATOR_NOT_AVAILABLE);
     }
-    // While there is no topic of groups, no broker is the coordinator.
-    view.topic(TopicName::Name(OFFSETS_TOPIC))
-        .map_err(|_| ErrorCode::COORDINATOR_NOT_AVAILABLE)?;
-    // Its partition may have no leader now; that it is led elsewhere is for brokers that know others.
+    // There may be no topic of groups yet, or no leader of the partition now. No other broker is known to lead it.
     coordinator_of(view, key).map_err(|_| ErrorCode::COORDINATOR_NOT_AVAILABLE)?;
     let this = vec![context.broker.settings.node_id];
     endpoints(view, &context.connection.listener, this)

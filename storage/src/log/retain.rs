@@ -36,8 +36,7 @@ impl<D: Disk> Store<D> {
     ) -> Result<Offset, StorageError> {
         self.check_online()?;
         let entry = self.log(log).ok_or(StorageError::NoSuchLog)?;
-        let by_age = entry.state.borrow().config.retention.ms >= 0;
-        if by_age && self.is_retention_due(log, high_watermark, now_ms) {
+        if entry.state.borrow().config.retention.ms >= 0 {
             // A time index that was cut makes its segment look older than it is.
             self.check_times(&entry).await?;
         }

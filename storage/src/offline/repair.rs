@@ -303,15 +303,7 @@ fn reindex(plan: &Plan) -> Result<(), StorageError> {
 fn bases(dir: &Path) -> Result<Vec<Offset>, StorageError> {
     let entries = fs::read_dir(dir).map_err(|error| failed("list", dir, error))?;
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let base = |name: String| match FileName::parse(&name) {
-        FileName::Segment {
-            file: SegmentFile::Log,
-            base,
-            mark: None,
-        } => Some(base),
-        _ => None,
-    };
-    let mut bases: Vec<Offset> = names.filter_map(base).collect();
+    let mut bases: Vec<Offset> = names.filter_map(|name| FileName::log_base(&name)).collect();
     bases.sort_unstable();
     Ok(bases)
 }

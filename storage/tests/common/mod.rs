@@ -2,16 +2,23 @@
 #![allow(dead_code)] // each test binary uses a part
 #![allow(unreachable_pub)] // shared by several test binaries
 
+pub mod crashes;
+
 use std::cell::RefCell;
 use std::path::Path;
 use std::rc::Rc;
+use std::time::Duration;
 
 use bytes::Bytes;
+use futures_lite::future::or;
 use storage::disk::Disk;
+use storage::disk::sim::SimDisk;
 use storage::log::LogRef;
 use storage::log::append::AppendBatch;
 use storage::log::batch::BatchHeader;
-use storage::store::{ReadOutcome, Store};
+use storage::recovery::recover_journals;
+use storage::sim_executor::SimHandle;
+use storage::store::{ReadOutcome, Store, StoreOptions};
 use storage::types::{LeaderEpoch, LogId, Offset, TopicId};
 
 /// The producer fields of a batch.
@@ -156,4 +163,28 @@ pub async fn housekeeping_loop<D: Disk>(store: Rc<Store<D>>) {
 /// The directory of all tests.
 pub fn dir() -> &'static Path {
     Path::new("/data")
+}
+
+/// Recovers the log directory on the disk, which is made if there is none, and opens the first shard's store in it.
+pub async fn open_store(disk: &SimDisk, options: StoreOptions) -> Rc<Store<SimDisk>> {
+    disk.create_dir(dir()).await.expect("create");
+    disk.sync_dir(Path::new("/")).await.expect("sync");
+    recover_journals(disk, dir(), |_, _| {}).await.expect("journals");
+    Store::open(disk.clone(), dir(), 0, options).await.expect("store")
+}
+
+/// The time of a simulation, milliseconds.
+pub fn now_ms(handle: &SimHandle) -> u64 {
+    handle.now().as_millis() as u64
+}
+
+/// Syncs what is due of classes without a sync until the store goes offline.
+pub async fn sync_loop<D: Disk>(handle: SimHandle, store: Rc<Store<D>>) {
+    while let Ok(next) = store.sync_due(now_ms(&handle)).await {
+        let left = next.map(|at| Duration::from_millis(at.saturating_sub(now_ms(&handle)).max(1)));
+        match left {
+            None => store.sync_schedule_moved().await,
+            Some(left) => or(store.sync_schedule_moved(), handle.sleep(left)).await,
+        }
+    }
 }

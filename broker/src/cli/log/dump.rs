@@ -139,15 +139,7 @@ fn directory(dir: &Path, args: &DumpArgs, out: &Out) -> Result<(), Failure> {
         );
         return Err(Failure::new(Status::Usage, sentence));
     }
-    let base = |name: &String| match FileName::parse(name) {
-        FileName::Segment {
-            file: SegmentFile::Log,
-            base,
-            mark: None,
-        } => Some(base),
-        _ => None,
-    };
-    let bases: Vec<Offset> = names.iter().filter_map(base).collect();
+    let bases: Vec<Offset> = names.iter().filter_map(|name| FileName::log_base(name)).collect();
     for (number, base) in bases.iter().enumerate() {
         let is_below = bases.get(number + 1).is_some_and(|next| next.0 <= args.from);
         if base.0 <= args.to && !is_below {

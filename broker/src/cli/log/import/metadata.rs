@@ -56,15 +56,7 @@ pub(super) fn read(log_dir: &Path, cluster_id: &str, may_be_torn: bool) -> Resul
         }
     }
     let (from, mut takeover) = read.unwrap_or_else(|| (Offset::ZERO, Takeover::new(cluster_id)));
-    let base = |name: &String| match FileName::parse(name) {
-        FileName::Segment {
-            file: SegmentFile::Log,
-            base,
-            mark: None,
-        } => Some(base),
-        _ => None,
-    };
-    let mut bases: Vec<Offset> = names.iter().filter_map(base).collect();
+    let mut bases: Vec<Offset> = names.iter().filter_map(|name| FileName::log_base(name)).collect();
     bases.sort_unstable();
     let first = bases.iter().rposition(|base| *base <= from).unwrap_or(0);
     let bases = bases.get(first..).unwrap_or_default();
