@@ -55,7 +55,9 @@ impl ClassicGroup {
     pub(super) fn join(&mut self, turn: &mut Turn<'_>, joining: &Joining<'_>) {
         let request = joining.request;
         let outcome = if !self.has_room(&request.member_id, turn.settings.size_max) {
+            // Whoever is refused a place is not waited for, also if it had one before the bound was lowered.
             self.drop_pending(turn, &request.member_id);
+            self.take_out(turn, &request.member_id);
             Err(ErrorCode::GROUP_MAX_SIZE_REACHED)
         } else if !self.accepts(request) {
             Err(ErrorCode::INCONSISTENT_GROUP_PROTOCOL)
@@ -195,6 +197,10 @@ impl ClassicGroup {
         self.disarm(turn, old);
         self.rename(old, &new);
         self.update(&new, joining.request);
+        if let Some(member) = self.member_mut(&new) {
+            // Its instance was in the group before it: however long it waits now, its silence is ours.
+            member.is_new = false;
+        }
         self.renew_session(turn, &new);
         match self.state {
             GroupState::Stable if self.choose_protocol() == self.protocol => {
@@ -287,6 +293,7 @@ impl ClassicGroup {
             self.send_syncs_away(turn, ErrorCode::REBALANCE_IN_PROGRESS);
         }
         self.cancel_sync_deadline(turn);
+        self.unsynced.clear();
         let rebalance_timeout = self.rebalance_timeout();
         if self.state == GroupState::Empty {
             let delay = turn.settings.initial_rebalance_delay;

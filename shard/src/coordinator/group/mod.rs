@@ -151,6 +151,12 @@ impl GroupCoordinator {
             for id in group.classic.ids() {
                 group.classic.renew_session(&mut turn, &id);
             }
+            if group.classic.len() > turn.settings.size_max {
+                // The bound was lowered: the first to join again stay, the others are told (CG-6).
+                group
+                    .classic
+                    .maybe_rebalance(&mut turn, RebalanceReason::SizeExceeded);
+            }
         }
         let interval = turn.settings.offsets_check_interval;
         turn.effects.timers.set(now.after(interval), Timer::Expiry);
@@ -219,8 +225,11 @@ impl GroupCoordinator {
 
     /// What is due by `now`.
     pub fn handle_time(&mut self, now: Instant, wall: WallMs) {
-        for timer in self.effects.timers.take_due(now) {
-            match timer {
+        for due in self.effects.timers.due(now) {
+            if !self.effects.timers.take(&due) {
+                continue;
+            }
+            match due.1 {
                 Timer::Session { group, member } => {
                     self.with(&group, now, wall, |g, turn| g.session_timer_fired(turn, &member));
                 }

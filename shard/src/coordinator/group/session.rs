@@ -92,7 +92,7 @@ impl ClassicGroup {
     }
 
     /// A member is out; what it waits for is answered.
-    fn take_out(&mut self, turn: &mut Turn<'_>, id: &Str) {
+    pub(super) fn take_out(&mut self, turn: &mut Turn<'_>, id: &Str) {
         self.disarm(turn, id);
         if let Some(to) = self.take_join(id) {
             turn.reply(to, super::join::refusal(ErrorCode::UNKNOWN_MEMBER_ID, id));

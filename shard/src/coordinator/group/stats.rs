@@ -30,10 +30,12 @@ pub enum RebalanceReason {
     InstanceReplaced,
     /// The assignment could not be written.
     AssignmentFailed,
+    /// The group was loaded with more members than `group.max.size` allows now.
+    SizeExceeded,
 }
 
 /// How many reasons there are.
-pub const REBALANCE_REASONS: usize = 7;
+pub const REBALANCE_REASONS: usize = 8;
 
 impl RebalanceReason {
     /// All of them, in the order of their numbers.
@@ -45,6 +47,7 @@ impl RebalanceReason {
         Self::SyncExpired,
         Self::InstanceReplaced,
         Self::AssignmentFailed,
+        Self::SizeExceeded,
     ];
 
     /// Its name in metrics.
@@ -58,6 +61,7 @@ impl RebalanceReason {
             Self::SyncExpired => "sync_expired",
             Self::InstanceReplaced => "instance_replaced",
             Self::AssignmentFailed => "assignment_failed",
+            Self::SizeExceeded => "size_exceeded",
         }
     }
 }

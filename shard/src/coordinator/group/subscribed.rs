@@ -66,14 +66,13 @@ fn topic_bytes(topic: &Str) -> u64 {
     SUBSCRIBED_BYTES + topic.len() as u64
 }
 
-/// The topics of a consumer's metadata, if it is one: an older or newer version says them at the same place.
+/// The topics of a consumer's metadata, if it is one. Every version begins as version 0 does; what comes behind that is for the
+/// members' assignor only and is not read, as in Kafka.
 fn subscribed_topics(metadata: Bytes) -> Option<Vec<Str>> {
     let mut reader = Reader::new(metadata);
-    let version = reader.i16().ok()?;
-    if version < 0 {
+    if reader.i16().ok()? < 0 {
         return None;
     }
-    let version = version.min(ConsumerProtocolSubscription::MAX_VERSION);
-    let subscription = ConsumerProtocolSubscription::decode(&mut reader, version).ok()?;
+    let subscription = ConsumerProtocolSubscription::decode(&mut reader, 0).ok()?;
     Some(subscription.topics)
 }

@@ -30,6 +30,8 @@ impl ClassicGroup {
         }
         let id = &request.member_id;
         if self.state == GroupState::Stable {
+            // A follower may sync after the leader's assignment is written: it is not late.
+            self.has_synced(turn, id);
             self.renew_session(turn, id);
             return self.answer_sync(turn, id, to);
         }
@@ -39,16 +41,21 @@ impl ClassicGroup {
             // It joins again, is told the same generation, and tries again.
             return turn.reply(to, refusal(ErrorCode::COORDINATOR_NOT_AVAILABLE));
         }
-        self.unsynced.remove(id);
+        self.has_synced(turn, id);
         if let Some(before) = self.member_mut(id).and_then(|m| m.sync.replace(to)) {
             // Its client has given the earlier one up.
             turn.reply(before, refusal(ErrorCode::REBALANCE_IN_PROGRESS));
         }
-        if self.unsynced.is_empty() {
-            self.cancel_sync_deadline(turn);
-        }
         if assigns {
             self.write_assignment(turn, request);
+        }
+    }
+
+    /// A member is not waited for any longer.
+    fn has_synced(&mut self, turn: &mut Turn<'_>, id: &str) {
+        self.unsynced.remove(id);
+        if self.unsynced.is_empty() {
+            self.cancel_sync_deadline(turn);
         }
     }
 
@@ -180,7 +187,9 @@ impl ClassicGroup {
 
     /// The time to sync is over.
     pub(super) fn sync_deadline_passed(&mut self, turn: &mut Turn<'_>) {
-        self.sync_deadline = None;
+        if self.sync_deadline.take().is_none() {
+            return;
+        }
         let late: Vec<Str> = std::mem::take(&mut self.unsynced).into_iter().collect();
         if late.is_empty() {
             return;

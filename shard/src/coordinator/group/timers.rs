@@ -39,12 +39,14 @@ impl Timers {
         self.0.first().map(|(at, _)| *at)
     }
 
-    /// Takes the timers at or before `now`. What they set in turn is due another time, also if it is now.
-    pub(super) fn take_due(&mut self, now: Instant) -> Vec<Timer> {
-        let mut due = Vec::new();
-        while self.next().is_some_and(|at| at <= now) {
-            due.extend(self.0.pop_first().map(|(_, timer)| timer));
-        }
-        due
+    /// The timers at or before `now`, each to be taken by [`Self::take`] when its turn comes. What they set in turn is due another
+    /// time, also if it is now.
+    pub(super) fn due(&self, now: Instant) -> Vec<(Instant, Timer)> {
+        self.0.iter().take_while(|(at, _)| *at <= now).cloned().collect()
+    }
+
+    /// Takes a timer that is due. Whether it is there still: one that is due with it may have cancelled it.
+    pub(super) fn take(&mut self, due: &(Instant, Timer)) -> bool {
+        self.0.remove(due)
     }
 }

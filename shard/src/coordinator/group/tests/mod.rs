@@ -1,6 +1,7 @@
 //! What members see of a coordinator, by the numbers of `kafka-surface.md` §2.7. Seeded interleavings are in `model.rs`.
 
 mod classic;
+mod deadlines;
 mod memory;
 mod model;
 mod offsets;

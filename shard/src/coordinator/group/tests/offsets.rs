@@ -388,6 +388,41 @@ fn offsets_are_deleted_unless_their_topic_is_subscribed() {
     assert_eq!(found(&mut f), None);
 }
 
+/// CG-48: the version of a subscription says nothing about its first fields, and what follows them is not the coordinator's.
+#[test]
+fn topics_are_read_from_subscriptions_of_every_version() {
+    // "s" and no user data; then what a later version has there, or a writer's mistake.
+    let prefix: &[u8] = &[0, 0, 0, 1, 0, 1, b's', 0xff, 0xff, 0xff, 0xff];
+    let tails: [&[u8]; 4] = [&[], &[0, 0], &[0, 0, 0, 0], &[0xff; 40]];
+    for version in [0_u8, 1, 2, 3, 4, 100] {
+        for tail in tails {
+            let metadata = Bytes::from([&[0, version][..], prefix, tail].concat());
+            let mut f = Fixture::new();
+            f.join_at(3, "", |r| r.protocols[0].metadata = metadata);
+            f.pass(Duration::from_secs(3));
+            let group = &f.coordinator.groups["g"].classic;
+            assert!(group.may_subscribe_to("s"));
+            assert!(!group.may_subscribe_to("t"), "version {version}, tail {tail:?}");
+        }
+    }
+    // What is no subscription may be one to everything.
+    for metadata in [
+        &[][..],
+        &[0],
+        &[0, 0],
+        &[0xff, 0xff, 0, 0, 0, 0],
+        &[0, 1, 0, 0, 0, 9],
+    ] {
+        let mut f = Fixture::new();
+        f.join_at(3, "", |r| r.protocols[0].metadata = Bytes::from_static(metadata));
+        f.pass(Duration::from_secs(3));
+        assert!(
+            f.coordinator.groups["g"].classic.may_subscribe_to("t"),
+            "{metadata:?}"
+        );
+    }
+}
+
 /// BR-006.
 #[test]
 fn a_group_whose_last_offset_was_deleted_is_empty_until_it_is_deleted_or_old() {
