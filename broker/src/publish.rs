@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use protocol::Str;
+use protocol::{Str, Uuid};
 use shard::config::TopicSettings;
 use shard::coordinator::driver::GroupDriver;
 use shard::driver::OwnerDriver;
@@ -327,6 +327,7 @@ pub async fn follow<E: Env, L: LogsIo>(
                 }
             }
         }
+        groups.know_topics(&view.image);
         lead_groups(&groups, &changes, shard);
         broker.set_view(view);
         // Nobody waits for it any more only when the node stops.
@@ -334,7 +335,8 @@ pub async fn follow<E: Env, L: LogsIo>(
     }
 }
 
-/// Group coordinators follow their partitions; of all topics that are gone, the committed offsets are.
+/// Group coordinators follow their partitions. Of topics that are gone the committed offsets are, too: at once where a coordinator
+/// serves, else when it begins to.
 fn lead_groups<E: Env>(groups: &GroupDriver<E, NodeMessage>, changes: &[LogChange], shard: ShardId) {
     let is_groups = |change: &&LogChange| &*change.topic == OFFSETS_TOPIC && change.shard == shard;
     for change in changes.iter().filter(is_groups) {
@@ -344,10 +346,10 @@ fn lead_groups<E: Env>(groups: &GroupDriver<E, NodeMessage>, changes: &[LogChang
             LogChangeKind::Reconfigure => {}
         }
     }
-    let mut gone: Vec<Str> = changes
+    let mut gone: Vec<(Str, Uuid)> = changes
         .iter()
         .filter(|change| change.what == LogChangeKind::Delete)
-        .map(|change| Str::from(change.topic.to_string()))
+        .map(|change| (Str::from(change.topic.to_string()), Uuid(change.log.topic.0)))
         .collect();
     gone.dedup();
     if !gone.is_empty() {

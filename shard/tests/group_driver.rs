@@ -7,9 +7,11 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use protocol::messages::cluster_metadata::TopicRecord;
 use protocol::messages::join_group::{JoinGroupRequest, JoinGroupRequestProtocol};
 use protocol::record::BatchView;
 use protocol::{ErrorCode, RecordBytes, Str, Uuid};
@@ -21,6 +23,7 @@ use shard::coordinator::group::{
 };
 use shard::env::{Env, Instant, WallMs};
 use shard::ids::ShardId;
+use shard::image::{ImageDelta, MetadataImage};
 use shard::message::{AppendResult, FetchAnswer, OffsetAnswer, OffsetQueryKind, PartitionData};
 use shard::message::{ReplyTo, ShardReply, ShardRequest};
 use shard::router::{Asked, Router, ShardMessage};
@@ -71,6 +74,10 @@ struct Log {
     reads_fail: RefCell<VecDeque<ErrorCode>>,
     /// Answers to appends; NONE when there are no more.
     appends_fail: RefCell<VecDeque<ErrorCode>>,
+    /// Answers to questions for its bounds that come before the truth does.
+    offsets_fail: RefCell<VecDeque<ErrorCode>>,
+    /// How often it was read.
+    reads: Cell<usize>,
     /// How long an append and a read take.
     takes: Cell<Duration>,
 }
@@ -90,6 +97,7 @@ impl Log {
 
     /// One batch a read, so that a replay takes several.
     fn read(&self, offset: i64) -> PartitionData {
+        self.reads.set(self.reads.get() + 1);
         if let Some(error) = self.reads_fail.borrow_mut().pop_front() {
             return PartitionData {
                 error,
@@ -125,7 +133,7 @@ impl Log {
             }),
             ShardRequest::Offsets(queries) => {
                 let answer = |what: &OffsetQueryKind| OffsetAnswer {
-                    error: ErrorCode::NONE,
+                    error: self.offsets_fail.borrow_mut().pop_front().unwrap_or_default(),
                     offset: Offset(match what {
                         OffsetQueryKind::Latest(_) => self.end.get(),
                         _ => 0,
@@ -504,5 +512,120 @@ fn pages_hold_the_groups_of_all_partitions_that_serve() {
             }
         }
         assert_eq!((groups, pages), (9_000, 5), "18,000 entries of 4096");
+    });
+}
+
+/// An image of a cluster with these topics.
+fn image(topics: &[&str]) -> Arc<MetadataImage> {
+    let mut delta = ImageDelta::new(&MetadataImage::empty("c"));
+    for name in topics {
+        let record = TopicRecord {
+            name: Str::from((*name).to_owned()),
+            topic_id: Uuid::ONE,
+        };
+        delta.apply(&record.into()).unwrap();
+    }
+    Arc::new(delta.image().clone())
+}
+
+/// CG-50: the broker may end between the deletion of a topic and the tombstones, and a partition may be loading then.
+#[test]
+fn offsets_of_a_topic_that_goes_while_a_partition_does_not_serve_go_when_it_does() {
+    run(|handle| async move {
+        let log = Rc::new(Log::default());
+        let first = Shard::new(&handle, &log, Canary::None);
+        first.driver.know_topics(&image(&["t"]));
+        first.lead().await;
+        for n in 0..50 {
+            let asked = first.commit(&format!("g-{n}"), n);
+            assert_eq!(first.committed(asked).await, Ok(ErrorCode::NONE));
+        }
+        first.env.sleep(Duration::from_secs(1)).await;
+        first.driver.resign(LOG);
+
+        let second = Shard::new(&handle, &log, Canary::None);
+        second.driver.know_topics(&image(&["t"]));
+        log.takes.set(Duration::from_millis(2));
+        second.driver.lead(LOG);
+        second.env.sleep(Duration::from_millis(10)).await;
+        assert_eq!(second.driver.stats().loading, 1);
+        second.driver.know_topics(&image(&[]));
+        second.driver.forget_topics(&[("t".into(), Uuid::ONE)]);
+        while second.driver.stats().serving == 0 {
+            second.env.sleep(Duration::from_millis(1)).await;
+        }
+        second.env.sleep(Duration::from_secs(1)).await;
+        for n in [0, 17, 49] {
+            assert_eq!(second.fetch(&format!("g-{n}")).await, Ok(None));
+        }
+        // The log says so, too.
+        let third = Shard::new(&handle, &log, Canary::None);
+        third.lead().await;
+        assert_eq!(third.fetch("g-0").await, Ok(None));
+    });
+}
+
+/// A disk that does not answer once is asked again, whatever it was asked.
+#[test]
+fn a_log_whose_bounds_cannot_be_read_is_tried_again() {
+    run(|handle| async move {
+        let log = Rc::new(Log::default());
+        let first = Shard::new(&handle, &log, Canary::None);
+        first.lead().await;
+        let asked = first.commit("g", 5);
+        assert_eq!(first.committed(asked).await, Ok(ErrorCode::NONE));
+        let second = Shard::new(&handle, &log, Canary::None);
+        log.offsets_fail
+            .borrow_mut()
+            .extend([ErrorCode::KAFKA_STORAGE_ERROR; 2]);
+        second.lead().await;
+        assert_eq!(second.fetch("g").await, Ok(Some(5)));
+
+        let third = Shard::new(&handle, &log, Canary::None);
+        log.offsets_fail
+            .borrow_mut()
+            .push_back(ErrorCode::NOT_LEADER_OR_FOLLOWER);
+        third.driver.lead(LOG);
+        third.env.sleep(Duration::from_secs(5)).await;
+        assert_eq!(third.driver.stats().failed, 1);
+    });
+}
+
+/// What is read for a life that is over is not read on, and its failure is none.
+#[test]
+fn a_replay_ends_when_the_partition_leaves() {
+    run(|handle| async move {
+        let log = Rc::new(Log::default());
+        let first = Shard::new(&handle, &log, Canary::None);
+        first.lead().await;
+        for n in 0..50 {
+            let asked = first.commit(&format!("g-{n}"), n);
+            assert_eq!(first.committed(asked).await, Ok(ErrorCode::NONE));
+        }
+        let second = Shard::new(&handle, &log, Canary::None);
+        log.takes.set(Duration::from_millis(2));
+        log.reads.set(0);
+        second.driver.lead(LOG);
+        second.env.sleep(Duration::from_millis(20)).await;
+        second.driver.resign(LOG);
+        let before = log.reads.get();
+        assert!((2..20).contains(&before), "{before}");
+        second.env.sleep(Duration::from_secs(5)).await;
+        assert!(
+            log.reads.get() <= before + 1,
+            "{} after {before}",
+            log.reads.get()
+        );
+        // One that fails behind the end of its life is neither tried again nor said to have failed.
+        second.driver.lead(LOG);
+        second.env.sleep(Duration::from_millis(20)).await;
+        log.reads_fail
+            .borrow_mut()
+            .push_back(ErrorCode::NOT_LEADER_OR_FOLLOWER);
+        second.driver.lead(LOG);
+        second.env.sleep(Duration::from_secs(5)).await;
+        let stats = second.driver.stats();
+        assert_eq!((stats.failed, stats.serving), (0, 1));
+        assert_eq!(stats.loads.count(), 1);
     });
 }

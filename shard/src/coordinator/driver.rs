@@ -6,21 +6,23 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
-use protocol::{ErrorCode, Str};
+use protocol::{ErrorCode, Str, Uuid};
 use storage::notify::Notify;
 use storage::types::{LeaderEpoch, LogId, Offset};
 
 use super::group::{
     GroupCoordinator, GroupCounters, GroupCursor, GroupImage, GroupOutput, GroupReply, GroupRequest,
-    GroupSettings,
+    GroupSettings, KnownTopics,
 };
 use super::replay::{GroupReplay, REPLAY_READ_BYTES};
 use super::writer::{Batch, Next, Queue};
 use crate::budget::{Budget, BudgetClass};
 use crate::env::{Env, Instant};
 use crate::histogram::Histogram;
+use crate::image::MetadataImage;
 use crate::message::{
     Acks, Append, AppendItem, FetchEntry, FetchRead, Isolation, OffsetQuery, OffsetQueryKind, ReplyTo,
     ShardReply, ShardRequest,
@@ -82,6 +84,8 @@ struct Inner<E: Env, N: Send + 'static> {
     settings: GroupSettings,
     memory: Budget,
     partitions: RefCell<BTreeMap<LogId, Partition>>,
+    /// The metadata's topics, once they are known here.
+    topics: RefCell<Option<KnownTopics>>,
     /// Deadlines may have come nearer.
     deadlines: Notify,
     /// What coordinators that are gone have counted.
@@ -142,6 +146,7 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
             settings,
             memory,
             partitions: RefCell::default(),
+            topics: RefCell::default(),
             deadlines: Notify::new(),
             past: RefCell::default(),
             loads: RefCell::default(),
@@ -180,8 +185,23 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
         }
     }
 
-    /// Topics are gone.
-    pub fn forget_topics(&self, topics: &[Str]) {
+    /// The metadata is so from now on. To be said before partitions are led and topics forgotten: a partition that begins to serve
+    /// looks for offsets of topics that are not there, which went before it did or while it loaded.
+    pub fn know_topics(&self, image: &Arc<MetadataImage>) {
+        let known = KnownTopics {
+            image: image.clone(),
+            since: self.0.env.wall(),
+        };
+        for partition in self.0.partitions.borrow_mut().values_mut() {
+            if let Some(serving) = partition.serving() {
+                serving.coordinator.know_topics(known.clone());
+            }
+        }
+        *self.0.topics.borrow_mut() = Some(known);
+    }
+
+    /// Topics are gone, with these ids. Partitions that do not serve yet find out by themselves, see [`Self::know_topics`].
+    pub fn forget_topics(&self, topics: &[(Str, Uuid)]) {
         let logs: Vec<LogId> = self.0.partitions.borrow().keys().copied().collect();
         for log in logs {
             self.with(log, None, |c, now, wall| c.forget_topics(topics, now, wall));
@@ -400,19 +420,18 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
     async fn load(&self, log: LogId, life: u64) {
         let began = self.0.env.now();
         let partition = log.partition;
-        while self
-            .0
-            .partitions
-            .borrow()
-            .get(&log)
-            .is_some_and(|p| p.life == life)
-        {
-            match self.replay(log).await {
-                Ok((coordinator, end)) => {
+        while self.lives(log, life) {
+            match self.replay(log, life).await {
+                // It leads the partition no longer, or does again: what came of reading it is nobody's concern.
+                _ if !self.lives(log, life) => return,
+                Ok((mut coordinator, end)) => {
                     let took = self.0.env.now().since(began);
                     self.0.loads.borrow_mut().record(took);
                     let took_ms = took.as_millis() as u64;
                     tracing::debug!(partition, end_offset = end.0, took_ms, "groups are loaded");
+                    if let Some(topics) = self.0.topics.borrow().clone() {
+                        coordinator.know_topics(topics);
+                    }
                     let serving = Serving {
                         coordinator,
                         queue: Queue::default(),
@@ -440,6 +459,12 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
         }
     }
 
+    /// Whether the partition is in that life still.
+    fn lives(&self, log: LogId, life: u64) -> bool {
+        let partitions = self.0.partitions.borrow();
+        partitions.get(&log).is_some_and(|p| p.life == life)
+    }
+
     fn set_state(&self, log: LogId, life: u64, state: State) {
         let mut partitions = self.0.partitions.borrow_mut();
         if let Some(partition) = partitions.get_mut(&log).filter(|p| p.life == life) {
@@ -447,14 +472,14 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
         }
     }
 
-    async fn replay(&self, log: LogId) -> Result<(GroupCoordinator, Offset), Unloaded> {
+    async fn replay(&self, log: LogId, life: u64) -> Result<(GroupCoordinator, Offset), Unloaded> {
         let mut replay = GroupReplay::default();
         let mut coordinator = GroupCoordinator::new(self.0.settings.clone(), self.0.memory.clone());
         let mut offset = self.offset_of(log, OffsetQueryKind::Earliest).await?;
         let end = self
             .offset_of(log, OffsetQueryKind::Latest(Isolation::ReadUncommitted))
             .await?;
-        while offset < end {
+        while offset < end && self.lives(log, life) {
             let bytes = self.read(log, offset).await?;
             let wall = self.0.env.wall();
             match replay.batches(&bytes, &mut coordinator, wall) {
@@ -476,7 +501,7 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
         match self.ask(ShardRequest::Offsets(vec![query])).await {
             Some(ShardReply::Offsets(answers)) => match answers.first() {
                 Some(answer) if answer.error == ErrorCode::NONE => Ok(answer.offset),
-                Some(answer) => Err(Unloaded::Refused(format!("offsets: {}", answer.error))),
+                Some(answer) => Err(Unloaded::by(answer.error, "its offsets")),
                 None => Err(Unloaded::Unread),
             },
             _ => Err(Unloaded::Unread),
@@ -499,8 +524,7 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
         match self.ask(ShardRequest::Fetch(read)).await {
             Some(ShardReply::Fetch(mut answer)) => match answer.partitions.pop() {
                 Some(data) if data.error == ErrorCode::NONE => Ok(data.records.into_bytes()),
-                Some(data) if data.error == ErrorCode::KAFKA_STORAGE_ERROR => Err(Unloaded::Unread),
-                Some(data) => Err(Unloaded::Refused(format!("offset {}: {}", offset.0, data.error))),
+                Some(data) => Err(Unloaded::by(data.error, &format!("offset {}", offset.0))),
                 None => Err(Unloaded::Unread),
             },
             _ => Err(Unloaded::Unread),
@@ -546,6 +570,16 @@ enum Unloaded {
     Unread,
     /// It cannot be read: a sentence says why.
     Refused(String),
+}
+
+impl Unloaded {
+    /// What an error of the log's owner means for a replay: a disk may answer another time, everything else stays so.
+    fn by(error: ErrorCode, what: &str) -> Self {
+        match error {
+            ErrorCode::KAFKA_STORAGE_ERROR => Self::Unread,
+            error => Self::Refused(format!("{what}: {error}")),
+        }
+    }
 }
 
 impl<E: Env, N: Send + 'static> Clone for GroupDriver<E, N> {

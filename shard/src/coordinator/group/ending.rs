@@ -1,4 +1,4 @@
-//! How offsets and groups end: deleted by an operator, or old (CG-48, CG-51, CG-52).
+//! How offsets and groups end when an operator deletes them (CG-51, CG-52); `sweep.rs` finds those that grew old.
 
 use protocol::{ErrorCode, Str};
 
@@ -6,7 +6,6 @@ use super::classic::{CONSUMER, GroupState};
 use super::offsets::tombstone;
 use super::record::GroupRecord;
 use super::request::GroupReply;
-use super::timers::Timer;
 use super::turn::{Then, Turn};
 use super::{Group, GroupCoordinator, append, deletion};
 use crate::env::{Instant, WallMs};
@@ -68,37 +67,12 @@ impl GroupCoordinator {
             Some(group) => end_group(&mut turn, group, Then::Deleted { to }),
         }
     }
-
-    pub(super) fn expire_offsets(&mut self, now: Instant, wall: WallMs) {
-        let (groups, mut turn) = self.turn(now, wall);
-        let retention = turn.settings.offsets_retention;
-        for (id, group) in groups {
-            // A commit on its way would be behind its own tombstone.
-            if group.classic.open_writes > 0 {
-                continue;
-            }
-            let classic = &group.classic;
-            let mut left = 0;
-            let old = group.offsets.tombstones(id, |topic, offset| {
-                let is_old = classic.is_expired(topic, offset, retention, wall);
-                left += usize::from(!is_old);
-                is_old
-            });
-            if left == 0 && classic.state == GroupState::Empty && classic.pending.is_empty() {
-                end_group(&mut turn, group, Then::Ended);
-            } else {
-                append(&mut turn, group, old, Then::Expired);
-            }
-        }
-        let interval = turn.settings.offsets_check_interval;
-        turn.effects.timers.set(now.after(interval), Timer::Expiry);
-    }
 }
 
 /// Writes the end of a group without members: of its offsets, and of itself.
-fn end_group(turn: &mut Turn<'_>, group: &mut Group, then: Then) {
+pub(super) fn end_group(turn: &mut Turn<'_>, group: &mut Group, then: Then) {
     let id = group.classic.id.clone();
-    let mut records = group.offsets.tombstones(&id, |_, _| true);
+    let mut records = group.offsets.tombstones(&id);
     records.push(GroupRecord::Group {
         group: id,
         value: None,

@@ -21,6 +21,7 @@ mod request;
 mod session;
 mod stats;
 mod subscribed;
+mod sweep;
 mod sync;
 mod timers;
 mod turn;
@@ -44,10 +45,12 @@ pub use self::request::{
     OffsetFetch, WriteId,
 };
 pub use self::stats::{GroupCounters, GroupCursor, GroupImage, REBALANCE_REASONS, RebalanceReason};
+pub use self::sweep::KnownTopics;
 
 use self::classic::ClassicGroup;
 use self::join::Joining;
 use self::offsets::Offsets;
+use self::sweep::Sweeps;
 use self::timers::Timer;
 use self::turn::{Effects, Then, Turn};
 use self::writes::Write;
@@ -61,6 +64,9 @@ pub struct GroupCoordinator {
     settings: GroupSettings,
     groups: BTreeMap<Str, Group>,
     effects: Effects,
+    sweeps: Sweeps,
+    /// The metadata's, once it is known.
+    topics: Option<KnownTopics>,
     /// The shard's; groups, members and offsets are charged to its coordinators.
     memory: Budget,
 }
@@ -116,6 +122,8 @@ impl GroupCoordinator {
             memory,
             settings,
             groups: BTreeMap::new(),
+            sweeps: Sweeps::default(),
+            topics: None,
         }
     }
 
@@ -143,7 +151,7 @@ impl GroupCoordinator {
         Ok(())
     }
 
-    /// The log has been replayed: sessions begin, and old offsets are looked for.
+    /// The log has been replayed: sessions begin. Offsets of topics that went meanwhile are looked for, and old ones later on.
     pub fn start(&mut self, now: Instant, wall: WallMs) {
         let (groups, mut turn) = self.turn(now, wall);
         groups.retain(|_, group| !group.is_void());
@@ -160,6 +168,9 @@ impl GroupCoordinator {
         }
         let interval = turn.settings.offsets_check_interval;
         turn.effects.timers.set(now.after(interval), Timer::Expiry);
+        if self.topics.is_some() {
+            self.sweep_all(false, now, wall);
+        }
     }
 
     /// A request. Its answer comes out of [`Self::poll_output`], now or later.
@@ -214,15 +225,6 @@ impl GroupCoordinator {
         self.written(done, outcome, now, wall);
     }
 
-    /// Topics are gone: so are the offsets that were committed for them (CG-50).
-    pub fn forget_topics(&mut self, topics: &[Str], now: Instant, wall: WallMs) {
-        let (groups, mut turn) = self.turn(now, wall);
-        for (id, group) in groups {
-            let records = group.offsets.tombstones(id, |topic, _| topics.contains(topic));
-            append(&mut turn, group, records, Then::Nothing);
-        }
-    }
-
     /// What is due by `now`.
     pub fn handle_time(&mut self, now: Instant, wall: WallMs) {
         for due in self.effects.timers.due(now) {
@@ -239,7 +241,12 @@ impl GroupCoordinator {
                 }
                 Timer::Join { group } => self.with(&group, now, wall, |g, turn| g.join_deadline_passed(turn)),
                 Timer::Sync { group } => self.with(&group, now, wall, |g, turn| g.sync_deadline_passed(turn)),
-                Timer::Expiry => self.expire_offsets(now, wall),
+                Timer::Expiry => {
+                    let next = now.after(self.settings.offsets_check_interval);
+                    self.effects.timers.set(next, Timer::Expiry);
+                    self.sweep_all(true, now, wall);
+                }
+                Timer::Sweep => self.sweep(now, wall),
             }
         }
     }

@@ -98,23 +98,40 @@ impl Offsets {
         }
     }
 
-    /// Topic, partition and offset of all that is committed, in order, behind `after`.
-    pub(super) fn behind<'a>(
+    /// How many topics they are of.
+    pub(super) fn topics(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Topic, partition and offset of all that is committed, or of what is of a topic in `only`, in order, behind `after`.
+    pub(super) fn behind<'a, T>(
         &'a self,
+        only: Option<&'a BTreeMap<Str, T>>,
         after: Option<&'a (Str, i32)>,
-    ) -> impl Iterator<Item = (&'a Str, i32, i64)> + 'a {
-        let start = after.map_or(Unbounded, |(topic, _)| Included(topic));
-        self.0
-            .range::<Str, _>((start, Unbounded))
-            .flat_map(move |(topic, partitions)| {
-                let start = match after {
-                    Some((of, partition)) if of == topic => Excluded(*partition),
-                    _ => Unbounded,
-                };
-                partitions
-                    .range((start, Unbounded))
-                    .map(move |(partition, found)| (topic, *partition, found.offset))
-            })
+    ) -> impl Iterator<Item = (&'a Str, i32, &'a CommittedOffset)> + 'a {
+        let range = (after.map_or(Unbounded, |(topic, _)| Included(topic)), Unbounded);
+        // The shorter list of topics is gone through.
+        let (named, all) = match only {
+            Some(only) if only.len() < self.0.len() => (Some(only.range::<Str, _>(range)), None),
+            _ => (None, Some(self.0.range::<Str, _>(range))),
+        };
+        let named = named
+            .into_iter()
+            .flatten()
+            .filter_map(|(topic, _)| self.0.get_key_value(topic));
+        let all = all
+            .into_iter()
+            .flatten()
+            .filter(move |(topic, _)| only.is_none_or(|only| only.contains_key(*topic)));
+        named.chain(all).flat_map(move |(topic, partitions)| {
+            let start = match after {
+                Some((of, partition)) if of == topic => Excluded(*partition),
+                _ => Unbounded,
+            };
+            partitions
+                .range((start, Unbounded))
+                .map(move |(partition, found)| (topic, *partition, found))
+        })
     }
 
     /// By how many bytes a commit would grow them at most; 0 if it replaces what is there.
@@ -167,21 +184,11 @@ impl Offsets {
         }
     }
 
-    /// Tombstones for the offsets that `is_over` says are.
-    pub(super) fn tombstones(
-        &self,
-        group: &Str,
-        mut is_over: impl FnMut(&Str, &CommittedOffset) -> bool,
-    ) -> Vec<GroupRecord> {
-        let mut records = Vec::new();
-        for (topic, partitions) in &self.0 {
-            for (partition, offset) in partitions {
-                if is_over(topic, offset) {
-                    records.push(tombstone(group, topic, *partition));
-                }
-            }
-        }
-        records
+    /// Tombstones for all of them.
+    pub(super) fn tombstones(&self, group: &Str) -> Vec<GroupRecord> {
+        let all = self.behind::<()>(None, None);
+        all.map(|(topic, partition, _)| tombstone(group, topic, partition))
+            .collect()
     }
 }
 

@@ -201,7 +201,7 @@ fn image(
     *entries += 1;
     let mut topics: Vec<(Str, Vec<(i32, i64)>)> = Vec::new();
     let mut more = None;
-    for (topic, partition, offset) in group.offsets.behind(after) {
+    for (topic, partition, offset) in group.offsets.behind::<()>(None, after) {
         if *entries >= entries_max {
             more = topics
                 .last()
@@ -213,8 +213,8 @@ fn image(
         }
         *entries += 1;
         match topics.last_mut() {
-            Some((name, of)) if name == topic => of.push((partition, offset)),
-            _ => topics.push((topic.clone(), vec![(partition, offset)])),
+            Some((name, of)) if name == topic => of.push((partition, offset.offset)),
+            _ => topics.push((topic.clone(), vec![(partition, offset.offset)])),
         }
     }
     page.push(GroupImage {

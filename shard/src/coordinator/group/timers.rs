@@ -18,8 +18,10 @@ pub(super) enum Timer {
     Join { group: Str },
     /// Members that have not synced are given up.
     Sync { group: Str },
-    /// Committed offsets are looked through for old ones.
+    /// It is time to look through committed offsets for old ones.
     Expiry,
+    /// Committed offsets are looked through further.
+    Sweep,
 }
 
 /// See the module.

@@ -39,7 +39,8 @@ pub(super) enum Then {
     Ended,
     /// Nobody waits: offsets grew old.
     Expired,
-    /// Nobody waits: an empty generation, or offsets of topics that are gone. Lost, it is found again.
+    /// Nobody waits. An empty generation that is lost comes again when the members of the one before do not; offsets of topics that
+    /// are gone are found by the next sweep.
     Nothing,
 }
 

@@ -1,12 +1,13 @@
 //! The appends of one coordinator that are under way, in their order, and the memory that their records hold until they are done:
 //! also for clients that have gone meanwhile, whose requests are charged no longer.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use protocol::Str;
 use protocol::messages::join_group::JoinGroupResponseMember;
 
+use super::offsets::CommittedOffset;
 use super::record::GroupRecord;
 use super::request::{ByTopic, WriteId};
 use super::turn::Then;
@@ -77,8 +78,36 @@ impl OpenWrites {
 
     /// Whether an append of `bytes` may begin. One that adds nothing to what is kept may as long as others of it hold little.
     pub(super) fn have_room(&self, memory: &Budget, bytes: u64, adds: bool) -> bool {
-        memory.has_room(BudgetClass::Coordinator, bytes)
-            || (!adds && self.charge.bytes() < WRITES_OPEN_BYTES_MAX)
+        memory.has_room(BudgetClass::Coordinator, bytes) || (!adds && self.are_few())
+    }
+
+    /// Whether they hold so little that what nobody waits for may be appended, too.
+    pub(super) fn are_few(&self) -> bool {
+        self.charge.bytes() < WRITES_OPEN_BYTES_MAX
+    }
+
+    /// How many they are.
+    pub(super) fn len(&self) -> usize {
+        self.writes.len()
+    }
+
+    /// What they make of a group's offsets.
+    pub(super) fn pending_offsets(&self, group: &Str) -> BTreeMap<(Str, i32), Option<CommittedOffset>> {
+        let mut pending = BTreeMap::new();
+        for write in self.writes.iter().filter(|write| write.group == *group) {
+            for record in write.records.iter() {
+                if let GroupRecord::Offset {
+                    topic,
+                    partition,
+                    offset,
+                    ..
+                } = record
+                {
+                    pending.insert((topic.clone(), *partition), offset.clone());
+                }
+            }
+        }
+        pending
     }
 
     /// What they hold, counted anew.

@@ -6,6 +6,7 @@ mod memory;
 mod model;
 mod offsets;
 mod stats;
+mod sweep;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -128,14 +129,23 @@ impl Fixture {
 
     /// The process dies and comes back: what was committed is replayed.
     fn restart(&mut self) {
+        self.restart_with(None);
+    }
+
+    /// The same with this metadata.
+    fn restart_with(&mut self, topics: Option<KnownTopics>) {
         self.pending.clear();
         let mut coordinator = GroupCoordinator::new(self.coordinator.settings.clone(), self.memory.clone());
         for record in &self.log {
             let (key, value) = record.encode().unwrap();
             coordinator.replay(&key, value.as_ref(), self.wall).unwrap();
         }
+        if let Some(topics) = topics {
+            coordinator.know_topics(topics);
+        }
         coordinator.start(self.now, self.wall);
         self.coordinator = coordinator;
+        self.collect();
     }
 
     fn join(&mut self, member: &str) -> ReplyTo {

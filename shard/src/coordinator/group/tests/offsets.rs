@@ -452,7 +452,8 @@ fn a_group_whose_last_offset_was_deleted_is_empty_until_it_is_deleted_or_old() {
 fn a_deleted_topic_takes_its_offsets_along() {
     let mut f = Fixture::new();
     committed(&mut f, commit_of(1));
-    f.coordinator.forget_topics(&["t".into()], f.now, f.wall);
+    f.coordinator
+        .forget_topics(&[("t".into(), Uuid::ONE)], f.now, f.wall);
     f.collect();
     f.finish_writes();
     assert_eq!(found(&mut f), None);
