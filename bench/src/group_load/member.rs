@@ -2,6 +2,7 @@
 //! leader deals the topic's partitions out by range.
 
 use bytes::Bytes;
+use protocol::framing::{from_versioned_bytes, versioned_bytes};
 use protocol::message::Message;
 use protocol::messages::consumer_protocol::{
     ConsumerProtocolAssignment, ConsumerProtocolAssignmentTopicPartition, ConsumerProtocolSubscription,
@@ -10,7 +11,7 @@ use protocol::messages::consumer_protocol::{
 use protocol::messages::heartbeat::HeartbeatRequest;
 use protocol::messages::join_group::{JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse};
 use protocol::messages::sync_group::{SyncGroupRequest, SyncGroupRequestAssignment};
-use protocol::{ErrorCode, Str, Writer};
+use protocol::{ErrorCode, Str};
 use tokio::time::sleep;
 
 use super::connection::Connection;
@@ -211,27 +212,17 @@ impl Member {
     }
 }
 
-/// A part of the consumer's embedded protocol: its version, then its fields.
+/// A part of the consumer's embedded protocol.
 fn versioned<M: Message>(message: &M, version: i16) -> Bytes {
-    let mut writer = Writer::new();
-    writer.i16(version);
-    message
-        .encode(&mut writer, version)
-        .expect("a message of ours can be encoded");
-    writer.into_bytes().expect("a message of ours fits")
+    versioned_bytes(message, version).expect("a message of ours can be encoded")
 }
 
 fn dealt(assignment: Bytes) -> Result<Vec<i32>> {
-    let wrong = |what: &str| failed(format!("an assignment that no member made: {what}"));
-    let mut reader = protocol::Reader::new(assignment);
-    let Ok(version) = reader.i16() else {
-        return wrong("no version");
-    };
-    match ConsumerProtocolAssignment::decode(&mut reader, version) {
-        Ok(assignment) => {
+    match from_versioned_bytes::<ConsumerProtocolAssignment>(assignment) {
+        Ok((_, assignment)) => {
             let topics = assignment.assigned_partitions.into_iter();
             Ok(topics.flat_map(|t| t.partitions).collect())
         }
-        Err(error) => wrong(&error.to_string()),
+        Err(error) => failed(format!("an assignment that no member made: {error}")),
     }
 }

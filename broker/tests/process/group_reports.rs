@@ -120,8 +120,10 @@ fn begin(address: SocketAddr, group: &str) {
         let answer: JoinGroupResponse = client.call(&join, 3).unwrap();
         match answer.error_code {
             ErrorCode::NONE => break answer,
-            ErrorCode::COORDINATOR_LOAD_IN_PROGRESS => {
+            // It loads, or its partition is not known on the shard that was asked.
+            ErrorCode::COORDINATOR_LOAD_IN_PROGRESS | ErrorCode::NOT_COORDINATOR => {
                 assert!(began.elapsed() < PATIENCE, "{group} cannot be joined");
+                std::thread::sleep(Duration::from_millis(10));
             }
             other => panic!("{group}: {other:?}"),
         }
@@ -158,7 +160,7 @@ fn twenty_groups_begin_at_once_on_a_broker_without_data() {
     });
     // Under 3 s on a quiet machine; tests run beside others.
     let took = began.elapsed();
-    assert!(took < Duration::from_secs(15), "{took:?}");
+    assert!(took < PATIENCE, "{took:?}");
 }
 
 /// The first group name whose coordinator is that partition of four.

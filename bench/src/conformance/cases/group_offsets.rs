@@ -246,7 +246,14 @@ fn deleted_topic(d: &mut Dialogue<'_>) -> Result<()> {
         ..Default::default()
     };
     d.quiet(5, &delete)?;
-    std::thread::sleep(std::time::Duration::from_millis(1_000));
+    // The coordinator hears of it later than who asked.
+    for _ in 0..600 {
+        let told = d.quiet(7, &fetch_of(7, &group, None))?;
+        if told.topics.iter().all(|found| found.name != topic.name) {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
     d.ask("what is left", 7, &fetch_of(7, &group, None))?;
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use protocol::messages::delete_groups::DeleteGroupsRequest;
-use protocol::messages::describe_groups::DescribeGroupsRequest;
+use protocol::messages::describe_groups::{DescribeGroupsRequest, DescribeGroupsResponseDescribedGroup};
 use protocol::messages::find_coordinator::FindCoordinatorRequest;
 use protocol::messages::heartbeat::HeartbeatRequest;
 use protocol::messages::join_group::{JoinGroupRequest, JoinGroupRequestProtocol};
@@ -122,6 +122,42 @@ pub(super) fn group(d: &mut Dialogue<'_>, short: &str) -> Result<Str> {
     failed("no coordinator after ten seconds")
 }
 
+/// How often a group is looked at by [`until`], and how long there is between two looks.
+const LOOKS_MAX: usize = 3_000;
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Waits until DescribeGroups tells that of a group: a request that is to be answered later has nothing else to say that it has
+/// arrived, and a session that is over no other sign. Nothing of it is written down.
+pub(super) fn until(
+    d: &mut Dialogue<'_>,
+    group: &Str,
+    is_so: impl Fn(&DescribeGroupsResponseDescribedGroup) -> bool,
+) -> Result<()> {
+    for _ in 0..LOOKS_MAX {
+        let told = d.quiet(5, &describe_of(&[group]))?;
+        if told.groups.first().is_some_and(&is_so) {
+            return Ok(());
+        }
+        std::thread::sleep(LOOK_INTERVAL);
+    }
+    failed("a group has not come to what it should within a minute")
+}
+
+/// Waits until a group has so many members: a new one is there when its Join waits.
+pub(super) fn until_members(d: &mut Dialogue<'_>, group: &Str, count: usize) -> Result<()> {
+    until(d, group, |told| told.members.len() == count)
+}
+
+/// Waits until somebody has called a group to join again.
+fn until_rebalance(d: &mut Dialogue<'_>, group: &Str) -> Result<()> {
+    until(d, group, |told| told.group_state == "PreparingRebalance")
+}
+
+/// Waits until the sessions of all members are over.
+pub(super) fn until_empty(d: &mut Dialogue<'_>, group: &Str) -> Result<()> {
+    until(d, group, |told| told.group_state == "Empty")
+}
+
 /// The first step of joining on a connection of its own: the id that a member is given.
 pub(super) fn begin(d: &mut Dialogue<'_>, wire: &mut Wire, group: &Str) -> Result<Str> {
     let id = wire.send(JOIN_VERSION, &join_of(group, &Str::new()))?;
@@ -130,12 +166,13 @@ pub(super) fn begin(d: &mut Dialogue<'_>, wire: &mut Wire, group: &Str) -> Resul
     Ok(answer.member_id)
 }
 
-/// A second member on a connection of its own, whose Join waits for that of the first: connection, member id, correlation id.
+/// A second member of a group of one, on a connection of its own, whose Join waits for that of the first: connection, member id,
+/// correlation id.
 pub(super) fn second(d: &mut Dialogue<'_>, group: &Str) -> Result<(Wire, Str, i32)> {
     let mut wire = d.connect()?;
     let member = begin(d, &mut wire, group)?;
     let id = wire.send(JOIN_VERSION, &join_of(group, &member))?;
-    std::thread::sleep(Duration::from_millis(200));
+    until_members(d, group, 2)?;
     Ok((wire, member, id))
 }
 
@@ -255,7 +292,7 @@ fn votes(d: &mut Dialogue<'_>) -> Result<()> {
         join.protocols = protocols(list);
         let id = wire.send(3, &join)?;
         others.push((wire, id));
-        std::thread::sleep(Duration::from_millis(100));
+        until_members(d, &group, 1 + others.len())?;
     }
     let joined = d.quiet(3, &first)?;
     d.note(&format!(
@@ -300,7 +337,7 @@ fn again(d: &mut Dialogue<'_>) -> Result<()> {
     let mut news = join_of(&group, &follower);
     news.protocols = protocols(&[("range", b"two")]);
     let id = wire.send(JOIN_VERSION, &news)?;
-    std::thread::sleep(Duration::from_millis(200));
+    until_rebalance(d, &group)?;
     d.ask("after news of the follower", 4, &heartbeat_of(&group, 2, &leader))?;
     d.ask("the leader", JOIN_VERSION, &join_of(&group, &leader))?;
     let told = wire.receive::<JoinGroupRequest>(JOIN_VERSION, id)?;
@@ -386,7 +423,7 @@ fn heartbeats(d: &mut Dialogue<'_>) -> Result<()> {
     let other = begin(d, &mut wire, &group)?;
     d.ask("somebody has an id", 4, &heartbeat_of(&group, 1, &member))?;
     wire.send(JOIN_VERSION, &join_of(&group, &other))?;
-    std::thread::sleep(Duration::from_millis(200));
+    until_members(d, &group, 2)?;
     d.ask("somebody joins", 4, &heartbeat_of(&group, 1, &member))?;
     d.ask("who joins", 4, &heartbeat_of(&group, 1, &other))?;
     Ok(())
@@ -398,10 +435,15 @@ fn silence(d: &mut Dialogue<'_>) -> Result<()> {
     join.session_timeout_ms = 6_000;
     d.quiet(JOIN_VERSION, &join)?;
     d.quiet(5, &sync_of(&group, 1, &join.member_id, &[]))?;
-    std::thread::sleep(Duration::from_millis(4_000));
-    d.ask("after four seconds", 4, &heartbeat_of(&group, 1, &join.member_id))?;
+    let heartbeat = heartbeat_of(&group, 1, &join.member_id);
+    // Two seconds each of a session of six: on a machine that stands still for a moment it is not over.
+    std::thread::sleep(Duration::from_millis(2_000));
+    d.quiet(4, &heartbeat)?;
+    std::thread::sleep(Duration::from_millis(2_000));
+    d.ask("after four seconds", 4, &heartbeat)?;
     std::thread::sleep(Duration::from_millis(8_000));
-    d.ask("after eight more", 4, &heartbeat_of(&group, 1, &join.member_id))?;
+    until_empty(d, &group)?;
+    d.ask("after eight more", 4, &heartbeat)?;
     d.ask("nobody is left", 6, &describe_of(&[&group]))?;
     d.ask("it joins with its old id", JOIN_VERSION, &join)?;
     Ok(())

@@ -1,14 +1,13 @@
 //! What groups keep of their members: metadata and assignments byte for byte (BR-089, BR-123).
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use bytes::Bytes;
 use protocol::Str;
 use protocol::messages::join_group::{JoinGroupRequest, JoinGroupRequestProtocol};
 use protocol::messages::sync_group::SyncGroupRequest;
 
-use super::groups::{describe_of, group, join_of, leave_of, sync_of};
+use super::groups::{describe_of, group, join_of, leave_of, sync_of, until_members};
 use crate::conformance::Case;
 use crate::conformance::dialogue::Dialogue;
 use crate::conformance::target::GROUPS;
@@ -77,8 +76,8 @@ fn bytes_of_members(d: &mut Dialogue<'_>) -> Result<()> {
     for seed in [2, 3] {
         let mut wire = d.connect()?;
         let id = wire.send(3, &worker(seed, &Str::new()))?;
-        std::thread::sleep(Duration::from_millis(200));
         others.push((wire, id));
+        until_members(d, &group, 1 + others.len())?;
     }
     told_of_members(d, "two more join", &group)?;
     let joined = d.quiet(3, &worker(1, &leader))?;

@@ -15,7 +15,7 @@ use protocol::messages::sync_group::SyncGroupRequest;
 use super::group_offsets::{commit_of, delete_of, fetch_of};
 use super::groups::{
     JOIN_VERSION, begin_on, describe_of, group, heartbeat_of, join_of, leave_of, leave_one, protocols,
-    second, sync_of,
+    second, sync_of, until_empty, until_members,
 };
 use crate::conformance::Case;
 use crate::conformance::dialogue::{Dialogue, Topic};
@@ -189,7 +189,12 @@ fn commits_by_state(d: &mut Dialogue<'_>) -> Result<()> {
     follower = d.quiet(JOIN_VERSION, &join)?.member_id;
     d.quiet(5, &sync_of(&group, 3, &follower, &[]))?;
     for round in 0..3 {
-        std::thread::sleep(Duration::from_millis(3_500));
+        // In two halves, each far from the six seconds of the session; together they are longer than it.
+        std::thread::sleep(Duration::from_millis(1_750));
+        let mut commit = commit_of(&group, &topic, &[(0, 5)]);
+        (commit.generation_id_or_member_epoch, commit.member_id) = (3, follower.clone());
+        d.quiet(8, &commit)?;
+        std::thread::sleep(Duration::from_millis(1_750));
         commit_by(
             d,
             &format!("only commits, round {round}"),
@@ -199,6 +204,7 @@ fn commits_by_state(d: &mut Dialogue<'_>) -> Result<()> {
         )?;
     }
     std::thread::sleep(Duration::from_millis(8_000));
+    until_empty(d, &group)?;
     commit_by(d, "its session is over", &topic, &group, (3, &follower))?;
     d.ask("nobody is left", 6, &describe_of(&[&group]))?;
     Ok(())
@@ -228,10 +234,10 @@ fn abandoned_joins(d: &mut Dialogue<'_>) -> Result<()> {
     let group = group(d, "v3")?;
     let mut join = join_of(&group, &Str::new());
     join.session_timeout_ms = 6_000;
-    for _ in 0..5 {
+    for members in 1..=5 {
         let mut wire = d.connect()?;
         wire.send(3, &join)?;
-        std::thread::sleep(Duration::from_millis(100));
+        until_members(d, &group, members)?;
     }
     let told = d.quiet(5, &describe_of(&[&group]))?;
     d.note(&format!(
@@ -240,19 +246,25 @@ fn abandoned_joins(d: &mut Dialogue<'_>) -> Result<()> {
         told.groups[0].group_state
     ));
     std::thread::sleep(Duration::from_millis(16_000));
+    until_empty(d, &group)?;
     d.ask("their sessions are over", 5, &describe_of(&[&group]))?;
     let joined = d.ask("one more", 3, &join)?;
     d.note(&format!("{} members", joined.members.len()));
     Ok(())
 }
 
-/// Joins on a connection of its own in version 3, to be answered later.
-fn join_later(d: &Dialogue<'_>, group: &Str, list: &[(&'static str, &'static [u8])]) -> Result<(Wire, i32)> {
+/// Joins on a connection of its own in version 3, to be answered later, as one of so many members.
+fn join_later(
+    d: &mut Dialogue<'_>,
+    group: &Str,
+    list: &[(&'static str, &'static [u8])],
+    members: usize,
+) -> Result<(Wire, i32)> {
     let mut wire = d.connect()?;
     let mut join = join_of(group, &Str::new());
     join.protocols = protocols(list);
     let id = wire.send(3, &join)?;
-    std::thread::sleep(Duration::from_millis(100));
+    until_members(d, group, members)?;
     Ok((wire, id))
 }
 
@@ -261,7 +273,7 @@ fn no_common_protocol(d: &mut Dialogue<'_>) -> Result<()> {
     let mut first = join_of(&tied, &Str::new());
     first.protocols = protocols(&[("range", b"1"), ("coop", b"2")]);
     first.member_id = d.quiet(3, &first)?.member_id;
-    let (mut wire, id) = join_later(d, &tied, &[("coop", b"3"), ("range", b"4")])?;
+    let (mut wire, id) = join_later(d, &tied, &[("coop", b"3"), ("range", b"4")], 2)?;
     let told = d.quiet(3, &first)?.protocol_name;
     let other = wire.receive::<JoinGroupRequest>(3, id)?.protocol_name;
     d.note(&format!(
@@ -275,8 +287,8 @@ fn no_common_protocol(d: &mut Dialogue<'_>) -> Result<()> {
     first.member_id = d.quiet(3, &first)?.member_id;
     let leader = first.member_id.clone();
     d.knows_member(&leader);
-    let (mut second, second_id) = join_later(d, &group, &[("coop", b"3"), ("range", b"4")])?;
-    let (mut third, third_id) = join_later(d, &group, &[("range", b"5")])?;
+    let (mut second, second_id) = join_later(d, &group, &[("coop", b"3"), ("range", b"4")], 2)?;
+    let (mut third, third_id) = join_later(d, &group, &[("range", b"5")], 3)?;
     let told = d.quiet(3, &first)?;
     d.note(&format!(
         "with one that knows range only: {:?}",

@@ -2,11 +2,14 @@
 //! values of several versions) and ours. Facts: `kafka-surface.md` §5.4; exporters read these records directly.
 
 use bytes::Bytes;
+use protocol::framing::{
+    from_record_key_bytes, from_versioned_bytes, record_key_bytes, record_key_type, versioned_bytes,
+};
 use protocol::messages::consumer_offsets::{
     GroupMetadataKey, GroupMetadataValue, LegacyOffsetCommitKey, LegacyOffsetCommitValue, MemberMetadata,
     OffsetCommitKey, OffsetCommitValue,
 };
-use protocol::{DecodeError, EncodeError, Message, Reader, Str, Writer};
+use protocol::{DecodeError, EncodeError, Message, Str};
 
 use super::offsets::CommittedOffset;
 
@@ -77,18 +80,16 @@ impl GroupRecord {
                     topic: topic.clone(),
                     partition: *partition,
                 };
-                Ok((
-                    versioned(&key, 1, 0)?,
-                    offset.as_ref().map(offset_value).transpose()?,
-                ))
+                let value = offset.as_ref().map(offset_value).transpose()?;
+                Ok((record_key_bytes(&key)?, value))
             }
             Self::Group { group, value } => {
                 let key = GroupMetadataKey { group: group.clone() };
                 let value = value
                     .as_ref()
-                    .map(|value| versioned(value, GROUP_VERSION, GROUP_VERSION))
+                    .map(|value| versioned_bytes(value, GROUP_VERSION))
                     .transpose()?;
-                Ok((versioned(&key, 2, 0)?, value))
+                Ok((record_key_bytes(&key)?, value))
             }
         }
     }
@@ -98,10 +99,9 @@ impl GroupRecord {
     /// # Errors
     /// When the bytes are not what their version says.
     pub fn decode(key: &Bytes, value: Option<&Bytes>) -> Result<Option<Self>, DecodeError> {
-        let mut key = Reader::new(key.clone());
-        let record = match key.i16()? {
-            0 => {
-                let key = LegacyOffsetCommitKey::decode(&mut key, 0)?;
+        let record = match record_key_type(key) {
+            Some(LegacyOffsetCommitKey::API_KEY) => {
+                let key: LegacyOffsetCommitKey = from_record_key_bytes(key.clone())?;
                 Self::Offset {
                     group: key.group,
                     topic: key.topic,
@@ -109,8 +109,9 @@ impl GroupRecord {
                     offset: value.map(legacy_offset).transpose()?,
                 }
             }
-            1 => {
-                let key = OffsetCommitKey::decode(&mut key, 0)?;
+            // A key of one byte is none: it says so when it is read.
+            Some(OffsetCommitKey::API_KEY) | None => {
+                let key: OffsetCommitKey = from_record_key_bytes(key.clone())?;
                 Self::Offset {
                     group: key.group,
                     topic: key.topic,
@@ -118,10 +119,14 @@ impl GroupRecord {
                     offset: value.map(committed_offset).transpose()?,
                 }
             }
-            2 => Self::Group {
-                group: GroupMetadataKey::decode(&mut key, 0)?.group,
-                value: value.map(of_version::<GroupMetadataValue>).transpose()?,
-            },
+            Some(GroupMetadataKey::API_KEY) => {
+                let key: GroupMetadataKey = from_record_key_bytes(key.clone())?;
+                let value = value.cloned().map(from_versioned_bytes::<GroupMetadataValue>);
+                Self::Group {
+                    group: key.group,
+                    value: value.transpose()?.map(|(_, value)| value),
+                }
+            }
             _ => return Ok(None),
         };
         Ok(Some(record))
@@ -139,20 +144,6 @@ fn member_bytes(member: &MemberMetadata) -> usize {
         + member.assignment.len()
 }
 
-/// A message behind the number that says what it is: the record type of a key, the version of a value.
-fn versioned<M: Message>(message: &M, number: i16, version: i16) -> Result<Bytes, EncodeError> {
-    let mut w = Writer::new();
-    w.i16(number);
-    message.encode(&mut w, version)?;
-    w.into_bytes()
-}
-
-fn of_version<M: Message>(value: &Bytes) -> Result<M, DecodeError> {
-    let mut value = Reader::new(value.clone());
-    let version = value.i16()?;
-    M::decode(&mut value, version)
-}
-
 fn offset_value(offset: &CommittedOffset) -> Result<Bytes, EncodeError> {
     let version = if offset.expires_ms.is_some() {
         OFFSET_VERSION_WITH_EXPIRY
@@ -167,11 +158,11 @@ fn offset_value(offset: &CommittedOffset) -> Result<Bytes, EncodeError> {
         expire_timestamp: offset.expires_ms.unwrap_or(-1),
         topic_id: offset.topic_id,
     };
-    versioned(&value, version, version)
+    versioned_bytes(&value, version)
 }
 
 fn committed_offset(value: &Bytes) -> Result<CommittedOffset, DecodeError> {
-    let value: OffsetCommitValue = of_version(value)?;
+    let (_, value): (i16, OffsetCommitValue) = from_versioned_bytes(value.clone())?;
     Ok(CommittedOffset {
         offset: value.offset,
         leader_epoch: value.leader_epoch,
@@ -183,11 +174,11 @@ fn committed_offset(value: &Bytes) -> Result<CommittedOffset, DecodeError> {
 }
 
 fn legacy_offset(value: &Bytes) -> Result<CommittedOffset, DecodeError> {
-    let mut reader = Reader::new(value.clone());
-    if reader.i16()? != 0 {
+    // Its version is in front as a key's type is.
+    if record_key_type(value) != Some(0) {
         return committed_offset(value);
     }
-    let value = LegacyOffsetCommitValue::decode(&mut reader, 0)?;
+    let (_, value): (i16, LegacyOffsetCommitValue) = from_versioned_bytes(value.clone())?;
     Ok(CommittedOffset {
         offset: value.offset,
         metadata: value.metadata.detached(),
