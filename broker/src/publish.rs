@@ -431,6 +431,7 @@ async fn carry_out<E: Env, L: LogsIo>(
                     if is_first {
                         tracing::error!(topic = %change.topic, partition, %error, "the partition is offline");
                     }
+                    driver.with_owner(|owner| owner.lose(change.log));
                     return match error {
                         StorageError::NoSpace(_) => Carried::NoSpace,
                         _ => Carried::Failed,

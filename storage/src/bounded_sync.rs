@@ -34,7 +34,8 @@ impl<D: Disk> Store<D> {
             // Also after a sync: what was written meanwhile has no time yet.
             let slots = self.unsynced.borrow_mut().next_due(now_ms);
             if slots.is_empty() {
-                return Ok(self.unsynced.borrow().next_deadline_ms());
+                let next = self.unsynced.borrow().next_deadline_ms();
+                return Ok(next.into_iter().chain(self.seal_due(now_ms)).min());
             }
             match self.sync_logs(&slots).await {
                 // They stay due, and their appends go to the journal meanwhile.

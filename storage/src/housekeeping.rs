@@ -215,6 +215,7 @@ impl<D: Disk> Store<D> {
     /// segment's index files are brought up to date when they lack so many entries. `covered_sequence`: the journal's commits
     /// up to this one are in the segments.
     async fn checkpoint(&self, index_entries_min: usize, covered_sequence: u64) -> Result<(), StorageError> {
+        let opened_later = self.logs.borrow().next_slot();
         let logs: Vec<Rc<Log<D>>> = self.logs.borrow().iter().cloned().collect();
         for some in logs.chunks(FLUSHES_MAX) {
             let writes = some
@@ -236,9 +237,19 @@ impl<D: Disk> Store<D> {
         for log in &logs {
             let mut state = log.state.borrow_mut();
             state.after_sync();
-            record.logs.push(state.record(log.id, &log.name));
+            // One that was closed meanwhile is among those below, one that was deleted is not to be missed.
+            if self.logs.borrow().get(log.log_ref.slot).is_some() {
+                record.logs.push(state.record(log.id, &log.name));
+            }
         }
         record.logs.extend(self.closed_logs.borrow().iter().cloned());
+        // One that was closed when this began and is open again is in neither list.
+        let all = self.logs.borrow();
+        let later = all.iter().filter(|log| log.log_ref.slot >= opened_later);
+        record
+            .logs
+            .extend(later.map(|log| log.state.borrow().record(log.id, &log.name)));
+        drop(all);
         let path = shard_path(&self.dir, self.shard);
         let saved = envelope::save(&self.disk, &path, &record).await;
         saved.map_err(|error| self.fail(error))?;

@@ -6,6 +6,7 @@
 //! <log dir>/.lock  .kafka_cleanshutdown  meta.properties  *-offset-checkpoint
 //! <log dir>/.penstock/journal/shard-<n>/        the journal of a shard
 //! <log dir>/.penstock/checkpoints/              our own checkpoints
+//! <log dir>/.penstock/damaged/                  journal files with damage, kept for whoever repairs
 //! <log dir>/<topic>-<partition>/                a replica's log
 //!     <20-digit base offset>.log .index .timeindex .txnindex .snapshot  [.deleted .cleaned .swap]
 //!     leader-epoch-checkpoint  partition.metadata
@@ -309,6 +310,12 @@ impl FileName {
         }
         Self::Other
     }
+}
+
+/// Where journal files are kept that were found damaged.
+#[must_use]
+pub fn damaged_dir(log_dir: &Path) -> PathBuf {
+    log_dir.join(PRIVATE_DIR).join("damaged")
 }
 
 /// The directory of our own checkpoints in `log_dir`.

@@ -48,6 +48,10 @@ pub struct StoreStats {
     pub space: SpaceStats,
     /// Segments removed since the start, and what is to be removed.
     pub removals: RemovalTotals,
+    /// Different places in segments that readers have found damaged.
+    pub damaged_places: usize,
+    /// Reads that met one.
+    pub damaged_reads: u64,
     /// A write or sync failed: the log directory is offline here.
     pub is_offline: bool,
 }
@@ -99,6 +103,8 @@ impl StoreStats {
             scrub: a.scrub.merged(b.scrub),
             space: SpaceStats::default(),
             removals: a.removals.merged(b.removals),
+            damaged_places: a.damaged_places + b.damaged_places,
+            damaged_reads: a.damaged_reads + b.damaged_reads,
             is_offline: a.is_offline || b.is_offline,
         }
     }
@@ -121,6 +127,7 @@ impl<D: Disk> Store<D> {
     #[must_use]
     pub fn stats(&self) -> StoreStats {
         let cache = self.cache.borrow();
+        let (damaged_places, damaged_reads) = self.read_damage.borrow().counts();
         StoreStats {
             commits: self.commit_totals.get(),
             staged_bytes: self.planner.borrow().staged_bytes(),
@@ -139,6 +146,8 @@ impl<D: Disk> Store<D> {
             scrub: self.scrub_stats(),
             space: self.space_stats(),
             removals: self.removals.totals(),
+            damaged_places,
+            damaged_reads,
             is_offline: self.is_offline(),
         }
     }

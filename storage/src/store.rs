@@ -11,12 +11,14 @@ use hashbrown::HashMap;
 use crate::batch_cache::BatchCache;
 use crate::commit::planner::{CommitLimits, Planner};
 use crate::commit::run::ControlFrame;
+use crate::commit::seal::Seal;
 use crate::disk::{Disk, DiskError};
 use crate::error::{AppendError, StorageError};
 use crate::io_class::IoLimits;
 use crate::io_class::gate::IoGate;
 use crate::journal::writer::{Journal, JournalOptions};
 use crate::log::append::{AppendBatch, Appended};
+use crate::log::read_check::ReadDamage;
 use crate::log::{Log, LogOffsets, LogRef, LogSize};
 use crate::notify::Notify;
 use crate::read_ahead::ReadAhead;
@@ -137,6 +139,10 @@ pub struct Store<D: Disk> {
     pub(crate) unsynced: RefCell<SyncSchedule>,
     /// Files synced because [`Self::unsynced`] said so.
     pub(crate) forced_syncs: Cell<u64>,
+    /// The record of the last commits before a pause.
+    pub(crate) seal: Seal,
+    /// Damage that readers have met.
+    pub(crate) read_damage: RefCell<ReadDamage>,
     /// The schedule of syncs is to be looked at.
     pub(crate) syncs_moved: Notify,
     /// Something was staged.
@@ -214,6 +220,8 @@ impl<D: Disk> Store<D> {
             ahead_moved: Notify::default(),
             unsynced: RefCell::default(),
             forced_syncs: Cell::new(0),
+            seal: Seal::default(),
+            read_damage: RefCell::default(),
             syncs_moved: Notify::default(),
             staged: Notify::default(),
             moved: Notify::default(),

@@ -112,7 +112,10 @@ impl<D: Disk> Store<D> {
         let end = state.tail.front().map_or(state.end, |batch| batch.base);
         let released = before - state.tail.bytes();
         drop(state);
-        self.unwritten_bytes.set(self.unwritten_bytes.get() - released);
+        // What a closed or deleted log had left was given back when it left.
+        if self.logs.borrow().get(log.log_ref.slot).is_some() {
+            self.unwritten_bytes.set(self.unwritten_bytes.get() - released);
+        }
         self.cache.borrow_mut().mark_written(log.log_ref.slot, end);
         self.moved.notify();
     }
@@ -214,12 +217,27 @@ impl<D: Disk> Store<D> {
         Ok(())
     }
 
-    /// Writes the new entries of the active segment's indexes to their files, not synced.
+    /// Writes the new entries of the active segment's indexes to their files, not synced. Nothing for a log that is not open any
+    /// more: its directory may be another's by now.
     pub(crate) async fn write_active_indexes(
         &self,
         log: &Log<D>,
         entries_min: usize,
     ) -> Result<(), StorageError> {
+        self.moved
+            .until(|| (!log.indexing.get()).then(|| log.indexing.set(true)))
+            .await;
+        let is_open = self.logs.borrow().get(log.log_ref.slot).is_some();
+        let written = match is_open {
+            true => self.write_indexes_locked(log, entries_min).await,
+            false => Ok(()),
+        };
+        log.indexing.set(false);
+        self.moved.notify();
+        written
+    }
+
+    async fn write_indexes_locked(&self, log: &Log<D>, entries_min: usize) -> Result<(), StorageError> {
         let (base, parts) = {
             let mut state = log.state.borrow_mut();
             let active = state.active();
@@ -227,7 +245,9 @@ impl<D: Disk> Store<D> {
             let Some(indexes) = active.indexes.as_ref().filter(|_| active.exists) else {
                 return Ok(());
             };
-            if indexes.offset.len() - indexes.offset.dirty_from() < entries_min {
+            // A look-up goes on behind the last entry of the sparse indexes; that of transactions must have all of them.
+            let is_txn_written = indexes.txn.dirty_from() == indexes.txn.len();
+            if indexes.offset.len() - indexes.offset.dirty_from() < entries_min && is_txn_written {
                 return Ok(());
             }
             (base, index_parts(indexes))

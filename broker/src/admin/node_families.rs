@@ -151,7 +151,7 @@ fn traffic(text: &mut Exposition, requests: &Snapshot, shards: &[ShardSnapshot])
 /// One family of storage with a sample for each shard.
 type StorageFamily = (&'static str, &'static str, fn(&ShardSnapshot) -> u64);
 
-const STORAGE_COUNTERS: [StorageFamily; 10] = [
+const STORAGE_COUNTERS: [StorageFamily; 11] = [
     ("penstock_commits_total", "Group commits.", |s| {
         s.storage.commits.count
     }),
@@ -198,9 +198,14 @@ const STORAGE_COUNTERS: [StorageFamily; 10] = [
         "Files synced because penstock.durability.interval.* or flush.* said so.",
         |s| s.storage.forced_syncs,
     ),
+    (
+        "penstock_damaged_reads_total",
+        "Reads from disk that met a damaged batch and were refused.",
+        |s| s.storage.damaged_reads,
+    ),
 ];
 
-const STORAGE_GAUGES: [StorageFamily; 5] = [
+const STORAGE_GAUGES: [StorageFamily; 6] = [
     (
         "penstock_write_behind_backlog_bytes",
         "Bytes appended that are not in segments yet: what write-behind has before it.",
@@ -225,6 +230,11 @@ const STORAGE_GAUGES: [StorageFamily; 5] = [
         "penstock_preallocated_bytes",
         "Allocated in segment files ahead of what is written.",
         |s| s.storage.ahead_bytes,
+    ),
+    (
+        "penstock_damaged_places",
+        "Different places in segments that readers have found damaged since the start.",
+        |s| s.storage.damaged_places as u64,
     ),
 ];
 

@@ -57,7 +57,7 @@ impl<L: Logs> Owner<L> {
         waits: &mut Vec<WaitItem>,
     ) -> AppendResult {
         let Some(index) = self.index_of(item.log) else {
-            return AppendResult::failed(ErrorCode::NOT_LEADER_OR_FOLLOWER, None);
+            return AppendResult::failed(self.refusal(item.log), None);
         };
         let partition = &mut self.partitions[index];
         if acks == Acks::All && !partition.watermark.enough_in_sync() {

@@ -53,7 +53,7 @@ impl<L: Logs> Owner<L> {
         }
     }
 
-    /// The disk was read: `pieces` are the batches of each piece, or why there are none.
+    /// The disk was read: `pieces` are the batches of each piece, or what to answer where the read failed.
     pub fn cold_done(&mut self, mut fetch: ColdFetch<L::Cold>, pieces: Vec<Result<RecordBytes, ErrorCode>>) {
         assert_eq!(
             fetch.pieces.len(),
@@ -67,7 +67,7 @@ impl<L: Logs> Owner<L> {
                 Ok(records) => self.fill(entry, fetch.read.bytes_max, data, records, fetch.read.isolation),
                 Err(error) => {
                     *data = PartitionData::failed(error);
-                    if error == ErrorCode::KAFKA_STORAGE_ERROR {
+                    if matches!(error, ErrorCode::KAFKA_STORAGE_ERROR | ErrorCode::CORRUPT_MESSAGE) {
                         self.count(entry.log, |c| c.reads_failed += 1);
                     }
                 }
@@ -142,10 +142,7 @@ impl<L: Logs> Owner<L> {
     ) -> (PartitionData, Read<L::Cold>) {
         let nothing = || Read::Cached(RecordBytes::default());
         let Some(index) = self.index_of(entry.log) else {
-            return (
-                PartitionData::failed(ErrorCode::NOT_LEADER_OR_FOLLOWER),
-                nothing(),
-            );
+            return (PartitionData::failed(self.refusal(entry.log)), nothing());
         };
         let partition = &self.partitions[index];
         if self.logs.is_offline(partition.log) {

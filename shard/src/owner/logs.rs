@@ -71,7 +71,8 @@ pub trait Logs {
 #[allow(async_fn_in_trait)] // every future of a shard stays on its thread
 pub trait LogsIo: Logs + Clone + 'static {
     /// Carries out a planned read, or says what the reader is told: OFFSET_OUT_OF_RANGE and NOT_LEADER_OR_FOLLOWER when the
-    /// records or the log were deleted meanwhile, KAFKA_STORAGE_ERROR when the disk refused.
+    /// records or the log were deleted meanwhile, KAFKA_STORAGE_ERROR when the disk refused, CORRUPT_MESSAGE
+    /// when what is there is damaged.
     async fn read_cold(&self, plan: &Self::Cold) -> Result<RecordBytes, ErrorCode>;
     /// Looks something up in a log, or moves its start.
     async fn look_up<E: Env>(&self, env: &E, log: Self::Log, what: LookUp) -> OffsetAnswer;

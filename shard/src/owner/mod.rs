@@ -17,9 +17,10 @@ mod offsets;
 mod partition;
 pub mod store;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use hashbrown::HashMap;
+use protocol::ErrorCode;
 use slab::Slab;
 use storage::types::{LeaderEpoch, LogId, Offset};
 
@@ -65,6 +66,8 @@ pub struct Owner<L: Logs> {
     partitions: Slab<Partition<L::Log>>,
     by_id: HashMap<LogId, PartitionIndex, foldhash::fast::FixedState>,
     by_log: HashMap<L::Log, PartitionIndex, foldhash::fast::FixedState>,
+    /// Partitions of this shard whose log cannot be opened.
+    lost: BTreeSet<LogId>,
     produces: ProducePurgatory<PendingAppend>,
     fetches: FetchWatches<ParkedFetch>,
     outputs: VecDeque<OwnerOutput<L>>,
@@ -81,6 +84,7 @@ impl<L: Logs> Owner<L> {
             partitions: Slab::new(),
             by_id: HashMap::default(),
             by_log: HashMap::default(),
+            lost: BTreeSet::new(),
             produces: ProducePurgatory::default(),
             fetches: FetchWatches::default(),
             outputs: VecDeque::new(),
@@ -185,8 +189,14 @@ impl<L: Logs> Owner<L> {
         self.answer_appends(completed);
     }
 
+    /// A partition of this shard cannot be served, since its log cannot be opened: who asks is told so.
+    pub fn lose(&mut self, id: LogId) {
+        self.lost.insert(id);
+    }
+
     /// This shard owns a partition from now on; its log is open.
     pub fn adopt(&mut self, id: LogId, log: L::Log, leader_epoch: LeaderEpoch, settings: PartitionSettings) {
+        self.lost.remove(&id);
         self.logs.lead(log, leader_epoch);
         let partition = Partition::new(id, log, self.broker, leader_epoch, settings, self.logs.ends(log));
         let index = self.partitions.insert(partition);
@@ -208,6 +218,7 @@ impl<L: Logs> Owner<L> {
 
     /// The partition leaves this shard: whoever waits on it is answered. Returns its log, to be closed or deleted.
     pub fn release(&mut self, id: LogId) -> Option<L::Log> {
+        self.lost.remove(&id);
         let index = self.by_id.remove(&id)?;
         let partition = self.partitions.remove(index);
         self.by_log.remove(&partition.log);
@@ -225,6 +236,15 @@ impl<L: Logs> Owner<L> {
 
     fn index_of(&self, id: LogId) -> Option<PartitionIndex> {
         self.by_id.get(&id).copied()
+    }
+
+    /// What a request for a partition is told that is not served here.
+    fn refusal(&self, id: LogId) -> ErrorCode {
+        if self.lost.contains(&id) {
+            ErrorCode::KAFKA_STORAGE_ERROR
+        } else {
+            ErrorCode::NOT_LEADER_OR_FOLLOWER
+        }
     }
 
     fn reply(&mut self, to: ReplyTo, reply: ShardReply) {

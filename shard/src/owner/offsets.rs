@@ -73,7 +73,7 @@ impl<L: Logs> Owner<L> {
 
     fn answer_offset(&self, query: &OffsetQuery) -> Result<OffsetAnswer, (L::Log, LookUp)> {
         let Some(index) = self.index_of(query.log) else {
-            return Ok(OffsetAnswer::failed(ErrorCode::NOT_LEADER_OR_FOLLOWER));
+            return Ok(OffsetAnswer::failed(self.refusal(query.log)));
         };
         let partition = &self.partitions[index];
         if self.logs.is_offline(partition.log) {

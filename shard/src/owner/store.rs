@@ -137,6 +137,8 @@ impl<D: Disk> LogsIo for StoreLogs<D> {
             // Retention, DeleteRecords or the topic's deletion came first, as they may at any time.
             Err(StorageError::OffsetOutOfRange { .. }) => Err(ErrorCode::OFFSET_OUT_OF_RANGE),
             Err(StorageError::NoSuchLog) => Err(ErrorCode::NOT_LEADER_OR_FOLLOWER),
+            // The store has said it, once for each place.
+            Err(StorageError::Damage(_)) => Err(ErrorCode::CORRUPT_MESSAGE),
             Err(error) => {
                 tracing::error!(%error, offset = %plan.offset, "a read from disk failed");
                 Err(ErrorCode::KAFKA_STORAGE_ERROR)

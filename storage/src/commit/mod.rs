@@ -5,5 +5,6 @@ pub(crate) mod buffers;
 pub mod planner;
 mod room;
 pub(crate) mod run;
+pub(crate) mod seal;
 
 pub use planner::{CommitCosts, CommitLimits, Route};

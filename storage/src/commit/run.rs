@@ -132,7 +132,7 @@ impl<D: Disk> Store<D> {
     }
 
     fn has_work(&self) -> bool {
-        !self.planner.borrow().is_idle() || !self.controls.borrow().is_empty()
+        !self.planner.borrow().is_idle() || !self.controls.borrow().is_empty() || self.seal.is_wanted()
     }
 
     /// Only one commit is planned at a time, so that commits get journal space in order.
@@ -148,6 +148,9 @@ impl<D: Disk> Store<D> {
     }
 
     fn plan_commit(&self, what: What) -> Option<Planned<D>> {
+        if self.is_offline() {
+            return None; // what is planned is taken, and this will not carry it out
+        }
         let shares = match what {
             What::Everything => {
                 let logs = self.logs.borrow();
@@ -156,7 +159,9 @@ impl<D: Disk> Store<D> {
             What::Controls => Vec::new(),
         };
         let controls = self.take_controls();
-        if self.is_offline() || (shares.is_empty() && controls.is_empty()) {
+        // Another commit does what a seal is for.
+        let is_seal = self.seal.take() && shares.is_empty() && controls.is_empty();
+        if shares.is_empty() && controls.is_empty() && !is_seal {
             return None;
         }
         let mut entries: Vec<Entry<D>> = shares.iter().filter_map(|share| self.take(share)).collect();
@@ -170,7 +175,8 @@ impl<D: Disk> Store<D> {
                 entry.direct = Some(direct);
             }
         }
-        let journaled = !controls.is_empty() || entries.iter().any(|entry| entry.route != Route::Written);
+        let journaled =
+            is_seal || !controls.is_empty() || entries.iter().any(|entry| entry.route != Route::Written);
         let journal = journaled.then(|| {
             let logs = self.journaled_logs(&entries, &controls);
             let (reservation, frames_bytes) = self.reserve(frames_bytes(&entries, &controls), &logs);
@@ -247,7 +253,7 @@ impl<D: Disk> Store<D> {
         if self.journal.generation_for(commit_bytes(frames)) != first {
             frames = self.journal.next_generation().map_or(plain, total);
         }
-        let reservation = self
+        let mut reservation = self
             .journal
             .reserve(commit_bytes(frames))
             .expect("a journal file is in reserve before a commit is planned");
@@ -256,6 +262,7 @@ impl<D: Disk> Store<D> {
             total(reservation.file.generation),
             "the room is in the file that it was sized for"
         );
+        reservation.is_empty = frames == 0;
         (reservation, frames)
     }
 
@@ -385,7 +392,10 @@ impl<D: Disk> Store<D> {
         self.check_online()?;
         outcome.syncs += self.sync_after(&entries).await?;
         if let Some(reservation) = reservation {
-            self.journal.mark_durable(reservation.sequence);
+            self.journal.mark_durable(&reservation);
+            if self.journal.is_unsealed() {
+                self.wants_seal();
+            }
             reservation
                 .file
                 .in_flight

@@ -329,7 +329,8 @@ pub fn frames<'a>(header: &CommitHeader, bytes: &'a [u8]) -> Result<Vec<Frame<'a
     Ok(out)
 }
 
-fn split_frame(bytes: &[u8]) -> Result<(Frame<'_>, u32, &[u8]), Invalid> {
+/// The first frame of `bytes`, its CRC, and what lies behind it.
+pub(super) fn split_frame(bytes: &[u8]) -> Result<(Frame<'_>, u32, &[u8]), Invalid> {
     let (head, rest) = bytes
         .split_first_chunk::<FRAME_HEADER_BYTES>()
         .ok_or(Invalid::Short)?;
@@ -341,6 +342,12 @@ fn split_frame(bytes: &[u8]) -> Result<(Frame<'_>, u32, &[u8]), Invalid> {
     if crc32c::crc32c_append(crc32c::crc32c(payload), &head[..48]) != crc {
         return Err(Invalid::Checksum);
     }
+    let header = decode_head(head)?;
+    Ok((Frame { header, payload }, crc, behind))
+}
+
+/// The fields of a frame's header, whose checksum is somebody else's matter.
+pub(super) fn decode_head(head: &[u8; FRAME_HEADER_BYTES]) -> Result<FrameHeader, Invalid> {
     let kind = match head[0] {
         1 => FrameKind::Open,
         2 => FrameKind::Append,
@@ -352,7 +359,7 @@ fn split_frame(bytes: &[u8]) -> Result<(Frame<'_>, u32, &[u8]), Invalid> {
         8 => FrameKind::Delete,
         _ => return Err(Invalid::Field("frame kind")),
     };
-    let header = FrameHeader {
+    Ok(FrameHeader {
         kind,
         is_loose: head[1] & 1 != 0,
         auxiliary: u32_at(head, 4),
@@ -361,9 +368,8 @@ fn split_frame(bytes: &[u8]) -> Result<(Frame<'_>, u32, &[u8]), Invalid> {
         end_offset: Offset(i64_at(head, 24)),
         segment: Offset(i64_at(head, 32)),
         position: u32_at(head, 40),
-        payload_bytes,
-    };
-    Ok((Frame { header, payload }, crc, behind))
+        payload_bytes: u32_at(head, 44),
+    })
 }
 
 /// The first [`HEADER_BYTES`] of `bytes` when magic, version and checksum are right.

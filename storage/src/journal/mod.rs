@@ -3,6 +3,7 @@
 //!
 //! * [`frame`]: the bytes of file headers, commits and frames, and their checks;
 //! * [`scan`]: which commits of a set of files count (generation, sequence, torn tail or damage), without I/O;
+//! * `salvage`: what can be read of a damaged commit;
 //! * [`manifest`]: which files there are, so that a lost one is missed;
 //! * `writer` and `encode`: the files of a running shard: prepared ahead, written in turn, recycled.
 //!
@@ -11,6 +12,7 @@
 pub(crate) mod encode;
 pub mod frame;
 pub mod manifest;
+pub(crate) mod salvage;
 pub mod scan;
 pub(crate) mod writer;
 

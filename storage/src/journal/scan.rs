@@ -6,13 +6,15 @@ use std::borrow::Borrow;
 
 use super::frame::{CommitHeader, FileHeader, Incarnation, Invalid};
 
-/// A valid commit and where it lies in its file.
+/// A commit and where it lies in its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommitPlace {
     /// Byte position of the header.
     pub position: u64,
-    /// The header.
+    /// The header; of a commit whose header is damaged, what others say about it: no frames and nothing durable.
     pub header: CommitHeader,
+    /// Its checks fail, and which frames it has is known all the same ([`super::salvage`]): a torn tail unless it was durable.
+    pub is_damaged: bool,
 }
 
 /// What one file holds.
@@ -20,7 +22,7 @@ pub struct CommitPlace {
 pub struct FileContent {
     /// Its header; one that cannot be read means a file that was being prepared.
     pub header: Result<FileHeader, Invalid>,
-    /// The valid commits of the header's generation from the first block on.
+    /// The commits of the header's generation from the first block on, damaged ones included that can be read.
     pub commits: Vec<CommitPlace>,
     /// Where the first block that is no such commit lies, and why it is none.
     pub stop: (u64, Invalid),
@@ -99,6 +101,10 @@ pub fn chain<F: Borrow<FileContent>>(files: &[F], covered_sequence: u64) -> Resu
                 stop.get_or_insert((index, place.position, Invalid::Field("sequence")));
                 break 'files;
             }
+            if place.is_damaged && place.header.sequence > known {
+                stop = Some((index, place.position, Invalid::Checksum));
+                break 'files;
+            }
             out.commits.push((index, *place));
             expected = Some(place.header.sequence + 1);
         }
@@ -137,6 +143,7 @@ mod tests {
                 frames: 0,
                 frames_crc: 0,
             },
+            is_damaged: false,
         };
         FileContent {
             header: Ok(FileHeader { shard: 0, generation }),
@@ -182,6 +189,17 @@ mod tests {
         let found = chain(&[bad], 4).expect_err("damage");
         assert_eq!((found.expected_sequence, found.durable_sequence), (7, 7));
         assert_eq!((found.position, found.reason), (4096 * 3, Invalid::Checksum));
+    }
+
+    #[test]
+    fn a_damaged_commit_is_a_torn_tail_unless_it_was_durable() {
+        let with_damaged = |durable: u64| {
+            let mut bad = file(1, &[(5, 4), (6, 5), (7, 5), (8, durable)]);
+            bad.commits[2].is_damaged = true;
+            chain(&[bad], 4).map(|chain| sequences(&chain))
+        };
+        assert_eq!(with_damaged(6).expect("torn tail"), [5, 6]);
+        assert_eq!(with_damaged(7).expect("read all the same"), [5, 6, 7, 8]);
     }
 
     #[test]

@@ -71,6 +71,8 @@ pub(crate) struct Reservation<D: Disk> {
     pub(crate) position: u64,
     pub(crate) sequence: u64,
     pub(crate) durable_sequence: u64,
+    /// It has no frames.
+    pub(crate) is_empty: bool,
 }
 
 /// The journal of one store.
@@ -94,6 +96,8 @@ struct State<D: Disk> {
     generation_next: u64,
     sequence_next: u64,
     durable_sequence: u64,
+    /// Nothing on the disk says that the last commits with frames are durable.
+    is_unsealed: bool,
 }
 
 impl<D: Disk> Journal<D> {
@@ -125,6 +129,7 @@ impl<D: Disk> Journal<D> {
                 generation_next: first_generation(run),
                 sequence_next: 1,
                 durable_sequence: 0,
+                is_unsealed: false,
             }),
         };
         // Two, so that commits go on when the disk is full later: one in use and one in reserve.
@@ -160,6 +165,7 @@ impl<D: Disk> Journal<D> {
             position: at,
             sequence,
             durable_sequence,
+            is_empty: false,
         })
     }
 
@@ -178,13 +184,21 @@ impl<D: Disk> Journal<D> {
     }
 
     /// The commit and all before it are durable.
-    pub(crate) fn mark_durable(&self, sequence: u64) {
+    pub(crate) fn mark_durable(&self, reservation: &Reservation<D>) {
+        let sequence = reservation.sequence;
         let mut state = self.state.borrow_mut();
         assert!(
             state.durable_sequence < sequence,
             "commits become durable in order"
         );
         state.durable_sequence = sequence;
+        let records_all = reservation.durable_sequence + 1 == sequence;
+        state.is_unsealed = !(reservation.is_empty && records_all);
+    }
+
+    /// Whether commits with frames are durable that nothing on the disk records as such.
+    pub(crate) fn is_unsealed(&self) -> bool {
+        self.state.borrow().is_unsealed
     }
 
     /// Whether another file may be created.

@@ -99,9 +99,14 @@ impl BatchHeader {
 /// Whether `batch`, exactly one batch, has the CRC its header claims.
 #[must_use]
 pub fn crc_matches(header: &BatchHeader, batch: &[u8]) -> bool {
-    batch
-        .get(BATCH_HEADER_BYTES..)
-        .is_some_and(|_| BatchView::parse(batch, 0).is_ok_and(|view| view.computed_crc() == header.wire.crc))
+    computed_crc(batch) == Some(header.wire.crc)
+}
+
+/// The CRC of the bytes of `batch`, exactly one batch; `None` when it is none.
+#[must_use]
+pub(crate) fn computed_crc(batch: &[u8]) -> Option<u32> {
+    batch.get(BATCH_HEADER_BYTES..)?;
+    BatchView::parse(batch, 0).ok().map(|view| view.computed_crc())
 }
 
 /// The marker in a control batch; `None` for other control records, and for a batch whose record was compacted away.

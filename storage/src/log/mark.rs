@@ -51,9 +51,13 @@ impl<D: Disk> LogState<D> {
             .rev()
             .find(|segment| segment.base.0 == place.segment);
         if let Some(indexes) = segment.and_then(|segment| segment.indexes.as_ref()) {
+            if (indexes.txn.dirty_from() as u32) < place.txn_entries {
+                // A recovery from there would miss aborted transactions: the next checkpoint has them.
+                self.marks.written = None;
+                return;
+            }
             place.offset_entries = place.offset_entries.min(indexes.offset.dirty_from() as u32);
             place.time_entries = place.time_entries.min(indexes.time.dirty_from() as u32);
-            place.txn_entries = place.txn_entries.min(indexes.txn.dirty_from() as u32);
         }
     }
 

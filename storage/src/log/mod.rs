@@ -11,6 +11,7 @@ mod index_check;
 pub(crate) mod mark;
 pub mod query;
 pub mod read;
+pub(crate) mod read_check;
 pub mod retain;
 pub(crate) mod tail;
 pub mod timestamps;
@@ -74,6 +75,8 @@ pub(crate) struct Log<D: Disk> {
     pub(crate) state: RefCell<LogState<D>>,
     /// A writer of the segments (write-behind, recycling) is at work: the next one waits.
     pub(crate) flushing: Cell<bool>,
+    /// Somebody writes its index files: the next one waits, and so does whoever closes or deletes it.
+    pub(crate) indexing: Cell<bool>,
     /// The log waits in the store's write-behind queue.
     pub(crate) dirty: Cell<bool>,
 }

@@ -97,6 +97,13 @@ impl<D: Disk> Store<D> {
         forgotten
     }
 
+    /// Whether what is appended now counts without a sync; after a change to class `fsync` until what was written is synced.
+    #[must_use]
+    pub fn is_unsynced(&self, log: LogRef) -> bool {
+        self.log(log)
+            .is_some_and(|log| log.state.borrow().unsynced_class())
+    }
+
     /// The producers the log knows.
     #[must_use]
     pub fn producers(&self, log: LogRef) -> Vec<ProducerView> {

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use protocol::record::BATCH_HEADER_BYTES;
 
 use super::batch::BatchHeader;
+use super::read_check::check;
 use super::window::Window;
 use super::{Log, LogRef, LogState};
 use crate::batch_cache::{CacheRead, ReadEnd};
@@ -257,6 +258,9 @@ impl<D: Disk> Store<D> {
             .begin(read.log.slot, place.segment, read.offset);
         let position = resumed.unwrap_or(place.position);
         let found = self.find_from(log, place, read, reader, position).await;
+        if let Err(StorageError::Damage(damage)) = &found {
+            self.met_damage(log.id, damage);
+        }
         let next = match &found {
             Ok(Found::Batches(_, next)) => Some(*next),
             _ => None,
@@ -288,9 +292,13 @@ impl<D: Disk> Store<D> {
                 return Ok(Found::Astray);
             }
             let fault = match look(&window, read) {
-                Look::Found { from, to, end } => {
-                    let next = (end, position + to as u32);
-                    return Ok(Found::Batches(window.slice(from, to), next));
+                Look::Found { from, to } => {
+                    let checked = check(&window, from, to);
+                    if let (Some((header, crc)), None) = (checked.fault, checked.end) {
+                        return Err(bad_crc(log, place, position + from as u32, &header, crc).into());
+                    }
+                    let next = (checked.end.unwrap_or(read.offset), position + checked.to as u32);
+                    return Ok(Found::Batches(window.slice(from, checked.to), next));
                 }
                 Look::Stop => return Ok(Found::Nothing),
                 Look::Skip(bytes) => {
@@ -302,13 +310,14 @@ impl<D: Disk> Store<D> {
                     let had_asked = at == 0 && needed >= bytes as usize;
                     position += at;
                     (want, needed) = (usual.max(bytes as usize), bytes as usize);
-                    if u64::from(position) + u64::from(bytes) > u64::from(place.limit) {
+                    let is_beyond = u64::from(position) + u64::from(bytes) > u64::from(place.limit);
+                    if is_beyond && !place.is_whole {
                         return Ok(Found::Beyond); // only partly on disk yet, so still in memory
                     }
-                    if !had_asked {
+                    if !is_beyond && !had_asked {
                         continue;
                     }
-                    position // the file is shorter than it was
+                    position // the file is shorter than it was, or the length is another
                 }
                 Look::Need { at, .. } | Look::Bad(at) => position + at,
             };
@@ -429,8 +438,8 @@ fn is_astray(window: &Window, place: &ColdPlace, position: u32, read: &ColdRead)
 
 /// What a window onto a segment, which starts with a batch, means for a read.
 enum Look {
-    /// The bytes from `from` to `to` are the answer; `end` is the offset behind them.
-    Found { from: usize, to: usize, end: Offset },
+    /// The bytes from `from` to `to` are the answer.
+    Found { from: usize, to: usize },
     /// The first batch at or above the offset does not fit or reaches the bound.
     Stop,
     /// So many bytes hold only batches below the offset.
@@ -444,13 +453,8 @@ enum Look {
 fn look(window: &Window, read: &ColdRead) -> Look {
     let mut at = 0;
     let mut start = None;
-    let mut end_offset = read.offset;
     loop {
-        let found = |from| Look::Found {
-            from,
-            to: at,
-            end: end_offset,
-        };
+        let found = |from| Look::Found { from, to: at };
         let Some(header) = window.header(at) else {
             return match start {
                 Some(from) => found(from),
@@ -476,7 +480,6 @@ fn look(window: &Window, read: &ColdRead) -> Look {
                 return start.map_or(need, found);
             }
             start.get_or_insert(at);
-            end_offset = header.last_offset().plus(1);
         }
         at = end;
     }
@@ -489,6 +492,23 @@ pub(crate) async fn read_window<F: DiskFile>(
     len: usize,
 ) -> Result<Bytes, StorageError> {
     Ok(read_long(file, position, len).await?)
+}
+
+fn bad_crc<D: Disk>(
+    log: &Log<D>,
+    place: &ColdPlace,
+    position: u32,
+    header: &BatchHeader,
+    found: u32,
+) -> Damage {
+    Damage {
+        path: log.segment_path(place.segment),
+        position: u64::from(position),
+        first_offset: header.base_offset,
+        end_offset: header.last_offset().plus(1),
+        expected: format!("a batch with CRC {:08x}", header.wire.crc),
+        found: format!("CRC {found:08x}"),
+    }
 }
 
 fn bad_batch<D: Disk>(log: &Log<D>, place: &ColdPlace, position: u32) -> Damage {

@@ -5,6 +5,9 @@ use bytes::Bytes;
 
 use protocol::record::BATCH_HEADER_BYTES;
 
+/// Where in a batch the bytes begin that its checksum is over.
+const CRC_START: usize = 21;
+
 use super::batch::BatchHeader;
 
 /// A stretch of a segment.
@@ -49,6 +52,14 @@ impl Window {
             }
         }
         BatchHeader::parse(joined.get(..filled)?)
+    }
+
+    /// The checksum of the batch from `from` to `to`, as its bytes have it.
+    pub(super) fn batch_crc(&self, from: usize, to: usize) -> u32 {
+        let pieces = self.slice(from + CRC_START, to);
+        pieces
+            .iter()
+            .fold(0, |crc, piece| crc32c::crc32c_append(crc, piece))
     }
 
     /// The bytes from `from` to `to`.

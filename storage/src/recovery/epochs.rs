@@ -34,11 +34,23 @@ impl NotedEpochs {
             list.assign(LeaderEpoch(*epoch), Offset(*start));
         }
         let text = read_small(disk, &dir.join(LEADER_EPOCH_FILE)).await?;
-        let file = text.and_then(|text| LeaderEpochs::decode(&text).ok());
-        let file = file.unwrap_or_default();
+        let file = match text.map(|text| LeaderEpochs::decode(&text)) {
+            Some(Ok(file)) => file,
+            Some(Err(error)) => {
+                let path = dir.join(LEADER_EPOCH_FILE);
+                tracing::warn!(path = %path.display(), %error, "made anew from the checkpoint and the batches");
+                LeaderEpochs::default()
+            }
+            None => LeaderEpochs::default(),
+        };
         let place = known.and_then(|record| record.place.as_ref());
         list.extend_from(&file, place.map_or(Offset::ZERO, |place| Offset(place.offset)));
         Ok(Self { list, file })
+    }
+
+    /// Whether the file has exactly these.
+    pub(super) fn is_filed(&self, epochs: &LeaderEpochs) -> bool {
+        self.file == *epochs
     }
 
     /// The log's ends are known and its batches have been read: its epochs are brought to them. A log without records

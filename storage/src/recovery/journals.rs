@@ -5,23 +5,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use bytes::Bytes;
-
+use super::journal_file::{Window, read_content};
 use super::manifests::Manifests;
 use super::missing::check_unknown_directory;
 use super::record::{Checkpoints, DirectoryRecord, LogRecord, directory_path, load_all};
 use super::redo::Redo;
 use crate::checkpoint::{envelope, offsets, partition_metadata};
-use crate::disk::{BLOCK_BYTES, Disk, DiskFile, IO_BYTES_MAX, OpenMode, align_up};
+use crate::disk::{Disk, OpenMode};
 use crate::error::{Damage, StorageError};
-use crate::journal::frame::{self, CommitHeader, FileHeader, FrameKind, HEADER_BYTES, Incarnation, Invalid};
+use crate::journal::frame::{self, Frame, HEADER_BYTES};
+use crate::journal::salvage::salvage;
 use crate::journal::scan::{Break, CommitPlace, FileContent, chain};
 use crate::journal::writer::create_dir_durably;
 use crate::layout::{
     CLEAN_SHUTDOWN_FILE, LOG_START_FILE, PARTITION_METADATA_FILE, RECOVERY_POINT_FILE, checkpoint_dir,
-    journals_dir, parse_journal_dir,
+    damaged_dir, journals_dir, parse_journal_dir,
 };
-use crate::log::read::read_window;
 use crate::types::{LogId, Offset};
 
 /// What phase 1 found and did.
@@ -33,6 +32,8 @@ pub struct JournalRecovery {
     pub files: usize,
     /// Commits replayed.
     pub commits: usize,
+    /// Those of them that were damaged. Their files are kept in `.penstock/damaged`.
+    pub damaged_commits: usize,
     /// Bytes written to segments.
     pub bytes: u64,
     /// The logs that had frames, and where each ends now.
@@ -46,6 +47,8 @@ pub(crate) struct OldFile {
     pub(super) size: u64,
     pub(crate) content: FileContent,
     is_replayed: bool,
+    /// A damaged commit of it was replayed: it is kept.
+    is_damaged: bool,
 }
 
 /// The journal files of one shard of an earlier run.
@@ -82,6 +85,7 @@ pub async fn recover_journals<D: Disk>(
         mut logs,
         deleted,
         covered_sequences,
+        hidden,
         paths: shard_checkpoints,
     } = load_all(disk, dir).await?;
     add_kafka_checkpoints(disk, dir, run, &mut logs).await?;
@@ -107,6 +111,7 @@ pub async fn recover_journals<D: Disk>(
         let covered = journal.shard.and_then(|shard| covered_sequences.get(&shard));
         replay_shard(
             disk,
+            (dir, run),
             &mut journal.files,
             covered.copied().unwrap_or(0),
             &mut redo,
@@ -118,6 +123,8 @@ pub async fn recover_journals<D: Disk>(
         )
         .await?;
     }
+    let is_gone = |id: LogId| deleted.contains(&id) || redo.has_deleted(id);
+    uncover(&mut logs, hidden, is_gone);
     out.bytes = redo.finish(&mut logs).await?;
     disk.sync_filesystem(dir).await?;
     out.logs = redo.ends();
@@ -125,7 +132,7 @@ pub async fn recover_journals<D: Disk>(
     save_merged(disk, dir, run + 1, logs, is_deleted).await?;
     // From here on the journals and the shards' checkpoints are void.
     for journal in &mut journals {
-        remove_files(disk, &journal.dir, &mut journal.files).await?;
+        remove_files(disk, (dir, run), &journal.dir, &mut journal.files).await?;
     }
     for path in shard_checkpoints.iter().chain(&manifests.paths) {
         disk.remove_file(path).await?;
@@ -150,6 +157,18 @@ pub(crate) async fn look<D: Disk>(
     let journals = read_journals(disk, dir, run).await?;
     let checked = manifests.check(dir, run, &journals, &checkpoints.covered_sequences);
     Ok((journals, checked.err()))
+}
+
+/// Of two logs that had a directory one after the other, the one that was not deleted has it.
+fn uncover(logs: &mut BTreeMap<String, LogRecord>, hidden: Vec<LogRecord>, is_gone: impl Fn(LogId) -> bool) {
+    for record in hidden.into_iter().filter(|record| !is_gone(record.id())) {
+        if logs
+            .get(&record.directory)
+            .is_none_or(|shown| is_gone(shown.id()))
+        {
+            logs.insert(record.directory.clone(), record);
+        }
+    }
 }
 
 /// Writes the merged checkpoint of logs that still have a directory, or should: those were not deleted.
@@ -256,6 +275,7 @@ async fn read_journals<D: Disk>(disk: &D, dir: &Path, run: u64) -> Result<Vec<Sh
                 size: entry.size,
                 content,
                 is_replayed: false,
+                is_damaged: false,
             });
         }
         journals.push(ShardJournal {
@@ -271,17 +291,48 @@ async fn read_journals<D: Disk>(disk: &D, dir: &Path, run: u64) -> Result<Vec<Sh
 /// look like a chain of their own; then the chain's, the oldest first. What a crash leaves is then the end of the chain,
 /// which applies to the same effect; its beginning alone would cut the logs short. (The run number in the merged
 /// checkpoint makes the files void at once; the order is for whoever loses that file.)
-async fn remove_files<D: Disk>(disk: &D, dir: &Path, files: &mut [OldFile]) -> Result<(), StorageError> {
+async fn remove_files<D: Disk>(
+    disk: &D,
+    (root, run): (&Path, u64),
+    dir: &Path,
+    files: &mut [OldFile],
+) -> Result<(), StorageError> {
     files.sort_by_key(|file| (file.is_replayed, file.content.first_sequence()));
     for file in files {
-        disk.remove_file(&file.path).await?;
+        if file.is_damaged {
+            keep(disk, root, &file.path, &kept_path(root, run, &file.path)).await?;
+        } else {
+            disk.remove_file(&file.path).await?;
+        }
         disk.sync_dir(dir).await?;
     }
     Ok(())
 }
 
+/// Puts a damaged journal file aside: it has frames of logs that stay closed.
+async fn keep<D: Disk>(disk: &D, root: &Path, path: &Path, to: &Path) -> Result<(), StorageError> {
+    let aside = damaged_dir(root);
+    create_dir_durably(disk, root, &aside).await?;
+    disk.rename(path, to).await?;
+    disk.sync_dir(&aside).await?;
+    Ok(())
+}
+
+/// Where the journal file `path` is kept when it is damaged, recovered after the merged checkpoint of `run`.
+fn kept_path(root: &Path, run: u64, path: &Path) -> PathBuf {
+    let name = |path: &Path| {
+        path.file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned()
+    };
+    let shard = path.parent().map(name).unwrap_or_default();
+    damaged_dir(root).join(format!("run-{}-{shard}-{}", run + 1, name(path)))
+}
+
 async fn replay_shard<D: Disk>(
     disk: &D,
+    (root, run): (&Path, u64),
     files: &mut [OldFile],
     covered_sequence: u64,
     redo: &mut Redo<'_, D>,
@@ -307,6 +358,16 @@ async fn replay_shard<D: Disk>(
         let (_, window) = open.as_mut().expect("opened above");
         let body = place.position + HEADER_BYTES as u64;
         let bytes = window.get(body, place.header.frames_bytes as usize).await?;
+        if place.is_damaged {
+            let file = &mut files[*index];
+            file.is_damaged = true;
+            out.damaged_commits += 1;
+            out.commits += 1;
+            let kept = kept_path(root, run, &file.path);
+            replay_damaged((file, kept), place, &bytes, redo).await?;
+            progress(place.header.commit_bytes() as u64);
+            continue;
+        }
         let frames = frame::frames(&place.header, &bytes)
             .map_err(|invalid| damaged(&files[*index].path, place.position, format!("{invalid:?}")))?;
         let durable = place.header.sequence <= chain.durable_sequence;
@@ -319,115 +380,50 @@ async fn replay_shard<D: Disk>(
     Ok(())
 }
 
-/// Reads a journal file as far as its commits are valid, and looks behind for evidence of what was durable.
-async fn read_content<D: Disk>(
-    disk: &D,
-    path: &Path,
-    size: u64,
-    run: u64,
-) -> Result<FileContent, StorageError> {
-    let file = disk.open(path, OpenMode::Read).await?;
-    let mut window = Window::new(file);
-    let header = FileHeader::decode(&window.get(0, HEADER_BYTES).await?);
-    if let Err(Invalid::Version(version)) = header {
-        return Err(StorageError::Version {
-            path: path.to_owned(),
-            found: u32::from(version),
-            known: u32::from(frame::FORMAT_VERSION),
-        });
-    }
-    let mut content = FileContent {
-        header,
-        commits: Vec::new(),
-        stop: (0, Invalid::Short),
-        behind: Vec::new(),
-        retired: Vec::new(),
+/// Replays what can be read of a commit whose checks fail although it was durable. A log whose frame is damaged stays closed.
+async fn replay_damaged<D: Disk>(
+    (file, kept): (&OldFile, PathBuf),
+    place: &CommitPlace,
+    bytes: &[u8],
+    redo: &mut Redo<'_, D>,
+) -> Result<(), StorageError> {
+    let header = (place.header.frames > 0).then_some(&place.header);
+    let Some(pieces) = salvage(header, bytes) else {
+        return Err(damaged(&file.path, place.position, "other bytes".to_owned()));
     };
-    let generation = match header {
-        Ok(header) if frame::run_of(header.generation) > run => header.generation,
-        _ => return Ok(content),
-    };
-    let mut position = BLOCK_BYTES as u64;
-    content.stop = loop {
-        match read_commit(&mut window, position, generation, size).await? {
-            Ok((place, retired)) => {
-                let sequence = place.header.sequence;
-                content
-                    .retired
-                    .extend(retired.into_iter().map(|incarnation| (sequence, incarnation)));
-                position = align_up(position + place.header.commit_bytes() as u64);
-                content.commits.push(place);
+    let bad = pieces.iter().filter(|piece| piece.fault.is_some()).count();
+    tracing::error!(
+        file = %file.path.display(),
+        kept = %kept.display(),
+        position = place.position,
+        commit = place.header.sequence,
+        frames = pieces.len(),
+        damaged_frames = bad,
+        "a commit of the journal is damaged: what can be read of it is applied"
+    );
+    for piece in &pieces {
+        match piece.fault {
+            None => {
+                let whole = Frame {
+                    header: piece.header,
+                    payload: piece.payload,
+                };
+                redo.apply(&whole, true).await?;
             }
-            Err(invalid) => break (position, invalid),
-        }
-    };
-    while position + (BLOCK_BYTES as u64) <= size {
-        position += BLOCK_BYTES as u64;
-        let head = window.get(position, HEADER_BYTES).await?;
-        if let Ok(header) = CommitHeader::decode(&head)
-            && header.generation == generation
-        {
-            content.behind.push(CommitPlace { position, header });
-        }
-    }
-    Ok(content)
-}
-
-async fn read_commit<F: DiskFile>(
-    window: &mut Window<F>,
-    position: u64,
-    generation: u64,
-    size: u64,
-) -> Result<Result<(CommitPlace, Vec<Incarnation>), Invalid>, StorageError> {
-    let header = match CommitHeader::decode(&window.get(position, HEADER_BYTES).await?) {
-        Ok(header) if header.generation == generation => header,
-        Ok(_) => return Ok(Err(Invalid::Field("generation"))),
-        Err(invalid) => return Ok(Err(invalid)),
-    };
-    if position + header.commit_bytes() as u64 > size {
-        return Ok(Err(Invalid::Short));
-    }
-    let body = window
-        .get(position + HEADER_BYTES as u64, header.frames_bytes as usize)
-        .await?;
-    Ok(frame::frames(&header, &body).map(|frames| {
-        let retired = frames
-            .iter()
-            .filter(|frame| matches!(frame.header.kind, FrameKind::Retire | FrameKind::Delete));
-        let retired = retired.map(|frame| frame.header.incarnation).collect();
-        (CommitPlace { position, header }, retired)
-    }))
-}
-
-/// A file read front to back through one large buffer.
-struct Window<F> {
-    file: F,
-    start: u64,
-    bytes: Bytes,
-}
-
-impl<F: DiskFile> Window<F> {
-    const fn new(file: F) -> Self {
-        Self {
-            file,
-            start: 0,
-            bytes: Bytes::new(),
+            Some((expected, found)) => {
+                let damage = Damage {
+                    path: kept.clone(),
+                    position: place.position + (HEADER_BYTES + piece.at) as u64,
+                    first_offset: piece.header.base_offset,
+                    end_offset: piece.header.end_offset,
+                    expected: format!("a frame with CRC {expected:08x}"),
+                    found: format!("one whose bytes have CRC {found:08x}"),
+                };
+                redo.apply_damaged(&piece.header, damage)?;
+            }
         }
     }
-
-    /// `len` bytes at `position`; fewer where the file ends.
-    async fn get(&mut self, position: u64, len: usize) -> Result<Bytes, StorageError> {
-        let inside = position
-            .checked_sub(self.start)
-            .map(|at| at as usize)
-            .filter(|at| at + len <= self.bytes.len());
-        if let Some(at) = inside {
-            return Ok(self.bytes.slice(at..at + len));
-        }
-        self.start = position;
-        self.bytes = read_window(&self.file, position, len.max(IO_BYTES_MAX)).await?;
-        Ok(self.bytes.slice(..len.min(self.bytes.len())))
-    }
+    Ok(())
 }
 
 pub(crate) fn broken_chain(files: &[OldFile], broken: &Break) -> StorageError {

@@ -9,14 +9,18 @@ use std::path::Path;
 use std::rc::Rc;
 
 use super::epochs::NotedEpochs;
+use super::fault::Fault;
 use super::missing::{check_directory, check_first_segment};
 use super::record::{LogRecord, PlaceRecord};
 use super::scan::ScanEnd;
-use super::walk::{Replay, load_indexes, load_indexes_before, read_small, walk};
-use crate::checkpoint::{partition_metadata, replace, write_plain};
+use super::trust::load_indexes;
+use super::walk::{Replay, load_indexes_before, read_small, walk};
+use crate::checkpoint::{partition_metadata, replace, write_atomic, write_plain};
 use crate::disk::{BLOCK_BYTES, DirEntry, Disk, DiskError, DiskFile, OpenMode, align_down};
 use crate::error::{Damage, StorageError};
-use crate::layout::{FileName, PARTITION_METADATA_FILE, SegmentFile as SegmentFileKind, is_internal_topic};
+use crate::layout::{
+    FileName, LEADER_EPOCH_FILE, PARTITION_METADATA_FILE, SegmentFile as SegmentFileKind, is_internal_topic,
+};
 use crate::leader_epoch::LeaderEpochs;
 use crate::log::config::{Durability, LogConfig};
 use crate::log::cursor::WriteCursor;
@@ -72,6 +76,7 @@ impl<D: Disk> Store<D> {
             is_recorded,
             is_internal: is_internal_topic(topic),
             flushing: Cell::new(false),
+            indexing: Cell::new(false),
             dirty: Cell::new(false),
         }));
         drop(logs);
@@ -235,17 +240,26 @@ impl<D: Disk> Store<D> {
         let from = self
             .load_producers(dir, entries, known, &mut state, now_ms)
             .await?;
-        let replay = Replay { from, now_ms };
+        let mut replay = Replay {
+            from,
+            now_ms,
+            below: ProducerState::new(Offset::NONE, self.options.producers_max),
+            is_below_known: false,
+        };
         for (index, (base, entry)) in closed.iter().enumerate() {
             let next = bases.get(index + 1).map_or(*active_base, |(base, _)| *base);
             if next <= from
                 && epochs_known
-                && let Some(segment) = self.trusted_segment(dir, &state, *base, entry).await?
+                && let Some(segment) = self.trusted_segment(dir, &state, (*base, next), entry).await?
             {
                 state.segments.push_back(segment);
                 continue;
             }
-            let (segment, end) = self.walked_segment(dir, &mut state, *base, entry, replay).await?;
+            self.producers_below(dir, *base, place, &mut replay).await?;
+            let (segment, end) = self
+                .walked_segment(dir, &mut state, *base, entry, &mut replay)
+                .await?;
+            self.drop_txn_index(dir, entries, &segment).await?;
             let synced = place.is_some_and(|place| base.0 < place.segment);
             if end.offset < next && (end.fault.is_some() || (state.is_unsynced && !synced)) {
                 // The log ends here, unless more of it was durable: what follows would leave a hole.
@@ -261,11 +275,15 @@ impl<D: Disk> Store<D> {
                 }));
             }
             let segment = self.close_segment(dir, segment, &end, entry).await?;
+            if next >= from && end.offset == next {
+                self.write_snapshot(dir, next, &mut state, &epochs).await?;
+            }
             state.segments.push_back(segment);
         }
         let (active, end) = self
-            .walk_active(dir, &mut state, *active_base, active_entry, place, replay)
+            .walk_active(dir, &mut state, *active_base, active_entry, place, &mut replay)
             .await?;
+        self.drop_txn_index(dir, entries, &active).await?;
         state.segments.push_back(active);
         self.check_durable(dir, *active_base, &end, known)?;
         Ok(Some(ReadLog {
@@ -294,10 +312,11 @@ impl<D: Disk> Store<D> {
         base: Offset,
         entry: &DirEntry,
         place: Option<&PlaceRecord>,
-        replay: Replay,
+        replay: &mut Replay,
     ) -> Result<(Segment<D>, ScanEnd), StorageError> {
         let mut active = Segment::new(base, state.config.segment_index_bytes, entry.modified_ms);
         let size = u32::try_from(entry.size).unwrap_or(u32::MAX);
+        let noted = place;
         let place = place.filter(|place| place.segment == base.0 && place.position <= size);
         let indexes = match place {
             // Producers must be known up to where the walk starts.
@@ -307,7 +326,26 @@ impl<D: Disk> Store<D> {
             }
             _ => None,
         };
+        if let Some(place) = place.filter(|place| place.position > 0 && indexes.is_none()) {
+            let path = segment_path(dir, base, SegmentFileKind::Log);
+            let bytes = place.position;
+            tracing::warn!(
+                segment = %path.display(), bytes,
+                "its index files or its producers are not as the checkpoint says: read from its beginning"
+            );
+        }
         let start = place.zip(indexes);
+        match &start {
+            Some((place, _)) if Offset(place.offset) < replay.from => {
+                let mut below = ProducerState::new(Offset(place.offset), self.options.producers_max);
+                // It was written with a checksum; if it cannot be read all the same, nobody had a transaction open.
+                let _ = below.load_snapshot(Offset(place.offset), &place.producers, replay.now_ms, i64::MAX);
+                replay.below = below;
+                replay.is_below_known = true;
+            }
+            Some(_) => {}
+            None => self.producers_below(dir, base, noted, replay).await?,
+        }
         let end = walk(&self.disk, dir, state, &mut active, size, start, replay).await?;
         active.size = end.position;
         active.exists = true;
@@ -415,7 +453,7 @@ impl<D: Disk> Store<D> {
             let nothing = ScanEnd {
                 position: 0,
                 offset: Offset(record.log_start.max(0)),
-                fault: Some("no segment"),
+                fault: Some(Fault::NoSegment),
             };
             self.check_durable(dir, nothing.offset, &nothing, known.as_ref())?;
         }
@@ -456,7 +494,9 @@ impl<D: Disk> Store<D> {
             first_offset: end.offset,
             end_offset: durable_end,
             expected: format!("batches up to offset {durable_end}, which were durable"),
-            found: end.fault.unwrap_or("the end of the file").to_owned(),
+            found: end
+                .fault
+                .map_or_else(|| "the end of the file".to_owned(), |fault| fault.to_string()),
         }
         .into())
     }
@@ -504,12 +544,69 @@ impl<D: Disk> Store<D> {
         Ok(state.log_start)
     }
 
+    /// A segment at `base` is walked although the producers of a later offset are known: takes those of its beginning, so that
+    /// its transaction index can be made.
+    async fn producers_below(
+        &self,
+        dir: &Path,
+        base: Offset,
+        place: Option<&PlaceRecord>,
+        replay: &mut Replay,
+    ) -> Result<(), StorageError> {
+        if base >= replay.from || replay.below.end_offset() == base {
+            return Ok(());
+        }
+        let mut below = ProducerState::new(base, self.options.producers_max);
+        let path = segment_path(dir, base, SegmentFileKind::ProducerSnapshot);
+        let bytes = match place.filter(|place| place.offset == base.0) {
+            Some(place) => Some(bytes::Bytes::copy_from_slice(&place.producers)),
+            None => read_small(&self.disk, &path).await?,
+        };
+        replay.is_below_known = match bytes.map(|bytes| below.load_snapshot(base, &bytes, replay.now_ms, i64::MAX)) {
+            Some(Ok(())) => true,
+            Some(Err(error)) => {
+                tracing::warn!(path = %path.display(), %error, "producer snapshot not usable");
+                false
+            }
+            // Before the first record there was nobody.
+            None => base == Offset::ZERO,
+        };
+        replay.below = below;
+        Ok(())
+    }
+
+    /// A file of aborted transactions whose markers are lost would be taken for right once the segment is closed, since that
+    /// file is written only when there is an entry.
+    async fn drop_txn_index(
+        &self,
+        dir: &Path,
+        entries: &[DirEntry],
+        segment: &Segment<D>,
+    ) -> Result<(), StorageError> {
+        let name = SegmentFileKind::TxnIndex.name(segment.base);
+        if !entries.iter().any(|entry| entry.name == name) {
+            return Ok(());
+        }
+        if segment
+            .indexes
+            .as_ref()
+            .is_some_and(|indexes| !indexes.txn.is_empty())
+        {
+            return Ok(());
+        }
+        let path = segment_path(dir, segment.base, SegmentFileKind::TxnIndex);
+        match self.disk.remove_file(&path).await {
+            Err(error) if !error.is_not_found() => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
     /// A closed segment whose producers and epochs are known, with its index files; `None` if they are missing or wrong.
     async fn trusted_segment(
         &self,
         dir: &Path,
         state: &LogState<D>,
-        base: Offset,
+        (base, next): (Offset, Offset),
         entry: &DirEntry,
     ) -> Result<Option<Segment<D>>, StorageError> {
         let mut segment = Segment::new(base, state.config.segment_index_bytes, entry.modified_ms);
@@ -518,13 +615,19 @@ impl<D: Disk> Store<D> {
         segment.is_named = true;
         segment.finished = true;
         let bytes_max = state.config.segment_index_bytes as usize;
-        let indexes = load_indexes(&self.disk, dir, base, bytes_max, segment.size).await?;
-        Ok(indexes.map(|indexes| {
-            segment.largest = indexes.largest_timestamp();
-            segment.indexes = Some(Box::new(indexes));
-            segment.is_believed = true;
-            segment
-        }))
+        match load_indexes(&self.disk, dir, (base, next), bytes_max, segment.size).await? {
+            Ok(indexes) => {
+                segment.largest = indexes.largest_timestamp();
+                segment.indexes = Some(Box::new(indexes));
+                segment.is_believed = true;
+                Ok(Some(segment))
+            }
+            Err(reason) => {
+                let path = segment_path(dir, base, SegmentFileKind::Log);
+                tracing::warn!(segment = %path.display(), reason, "its indexes are made anew from its batches");
+                Ok(None)
+            }
+        }
     }
 
     /// A segment that is not the last, from its batches.
@@ -534,7 +637,7 @@ impl<D: Disk> Store<D> {
         state: &mut LogState<D>,
         base: Offset,
         entry: &DirEntry,
-        replay: Replay,
+        replay: &mut Replay,
     ) -> Result<(Segment<D>, ScanEnd), StorageError> {
         let mut segment = Segment::new(base, state.config.segment_index_bytes, entry.modified_ms);
         let size = u32::try_from(entry.size).unwrap_or(u32::MAX);
@@ -543,6 +646,30 @@ impl<D: Disk> Store<D> {
         segment.exists = true;
         segment.is_named = true;
         Ok((segment, end))
+    }
+
+    /// The producers at the end of a walked segment that is not the last, as after a roll: the next start need not walk it.
+    async fn write_snapshot(
+        &self,
+        dir: &Path,
+        end: Offset,
+        state: &mut LogState<D>,
+        noted: &NotedEpochs,
+    ) -> Result<(), StorageError> {
+        state.producers.advance(end);
+        let mut epochs = state.epochs.below(end);
+        epochs.extend_from(&noted.list, end);
+        if !noted.is_filed(&epochs) {
+            write_atomic(
+                &self.disk,
+                &dir.join(LEADER_EPOCH_FILE),
+                epochs.encode().as_bytes(),
+            )
+            .await?;
+        }
+        let path = segment_path(dir, end, SegmentFileKind::ProducerSnapshot);
+        replace(&self.disk, &path, &state.producers.encode_snapshot()).await?;
+        Ok(())
     }
 
     /// Writes the index files of a walked segment that is not the last.

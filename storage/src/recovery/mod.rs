@@ -5,6 +5,8 @@
 
 mod debris;
 mod epochs;
+pub(crate) mod fault;
+mod journal_file;
 pub mod journals;
 pub(crate) mod log;
 mod manifests;
@@ -13,6 +15,7 @@ pub mod record;
 pub(crate) mod redo;
 pub(crate) mod scan;
 mod stray;
+mod trust;
 mod walk;
 
 pub use journals::{JournalRecovery, recover_journals};

@@ -14,7 +14,7 @@ use rkyv::{Archive, Deserialize, Serialize};
 use crate::checkpoint::envelope::{self, Checkpoint};
 use crate::disk::Disk;
 use crate::error::{Damage, StorageError};
-use crate::layout::{checkpoint_dir, parse_journal_dir};
+use crate::layout::{PRIVATE_DIR, checkpoint_dir, parse_journal_dir};
 use crate::segment::time_index::TimestampOffset;
 use crate::types::{LogId, Offset, TopicId};
 
@@ -55,7 +55,7 @@ pub struct LogRecord {
 /// A [`Damage`] that outlasts the start that found it.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct DamageRecord {
-    /// The file, within the log's directory.
+    /// The file, within the log's directory, or one of the log directory with `../` before it.
     pub file: String,
     /// Byte position in it.
     pub position: u64,
@@ -109,10 +109,19 @@ impl LogRecord {
 }
 
 impl DamageRecord {
-    pub(crate) fn new(damage: &Damage) -> Self {
-        let file = damage.path.file_name().unwrap_or_default();
+    /// `root` is the log directory.
+    pub(crate) fn new(damage: &Damage, root: &Path) -> Self {
+        let inside = damage.path.strip_prefix(root).unwrap_or(&damage.path);
+        let file = match inside.parent() {
+            Some(parent) if parent.starts_with(PRIVATE_DIR) => format!("../{}", inside.display()),
+            _ => inside
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned(),
+        };
         Self {
-            file: file.to_string_lossy().into_owned(),
+            file,
             position: damage.position,
             first_offset: damage.first_offset.0,
             end_offset: damage.end_offset.0,
@@ -124,7 +133,10 @@ impl DamageRecord {
     /// The report, for the log in `dir`.
     pub(crate) fn report(&self, dir: &Path) -> Damage {
         Damage {
-            path: dir.join(&self.file),
+            path: match (self.file.strip_prefix("../"), dir.parent()) {
+                (Some(inside), Some(root)) => root.join(inside),
+                _ => dir.join(&self.file),
+            },
             position: self.position,
             first_offset: Offset(self.first_offset),
             end_offset: Offset(self.end_offset),
@@ -177,6 +189,8 @@ pub(crate) struct Checkpoints {
     pub(crate) deleted: BTreeSet<LogId>,
     /// How far the journals of those shards are covered.
     pub(crate) covered_sequences: BTreeMap<u16, u64>,
+    /// Records whose directory another log has in `logs`: one of the two was deleted.
+    pub(crate) hidden: Vec<LogRecord>,
     /// The files of all shards' checkpoints.
     pub(crate) paths: Vec<PathBuf>,
 }
@@ -193,6 +207,7 @@ pub(crate) async fn load_all<D: Disk>(disk: &D, dir: &Path) -> Result<Checkpoint
         logs: logs.into_iter().map(by_directory).collect(),
         deleted: BTreeSet::new(),
         covered_sequences: BTreeMap::new(),
+        hidden: Vec::new(),
         paths: Vec::new(),
     };
     let entries = match disk.list(&checkpoint_dir(dir)).await {
@@ -219,7 +234,9 @@ pub(crate) async fn load_all<D: Disk>(disk: &D, dir: &Path) -> Result<Checkpoint
                 let newest = shard_ends.entry(log.id()).or_insert(log.durable_end);
                 if *newest <= log.durable_end {
                     *newest = log.durable_end;
-                    all.logs.insert(log.directory.clone(), log);
+                    let id = log.id();
+                    let before = all.logs.insert(log.directory.clone(), log);
+                    all.hidden.extend(before.filter(|before| before.id() != id));
                 }
             }
         }

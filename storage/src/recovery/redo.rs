@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::record::{DamageRecord, LogRecord};
+use crate::checkpoint::{CheckpointError, partition_metadata, write_plain};
 use crate::commit::buffers::Chunks;
 use crate::disk::{Disk, DiskFile, OpenMode, align_down, align_up};
 use crate::error::{Damage, StorageError};
 use crate::journal::frame::{Frame, FrameKind, OpenPayload};
 use crate::journal::{FrameHeader, Incarnation};
-use crate::layout::{FileName, SegmentFile as SegmentFileKind};
+use crate::layout::{FileName, PARTITION_METADATA_FILE, SegmentFile as SegmentFileKind};
 use crate::log::read::read_window;
 use crate::log::segment_path;
 use crate::types::{LogId, Offset};
@@ -113,20 +114,33 @@ impl<'a, D: Disk> Redo<'a, D> {
         Ok(())
     }
 
+    /// A frame is damaged that was durable: its log is left as it is and stays closed, the others go on.
+    ///
+    /// # Errors
+    /// It is not known whose frame it is.
+    pub(crate) fn apply_damaged(&mut self, header: &FrameHeader, damage: Damage) -> Result<(), StorageError> {
+        if self.retired.contains(&header.incarnation) {
+            return Ok(()); // void, whatever it said
+        }
+        match self.logs.get_mut(&(self.shard, header.incarnation)) {
+            // Each file names its logs again.
+            Some(_) if header.kind == FrameKind::Open => Ok(()),
+            Some(log) => log.unless_damaged(Err(damage.into())).map(|_| ()),
+            None => Err(damage.into()),
+        }
+    }
+
     /// Writes what is collected, cuts every log to its end, and brings the records up to date. Returns the bytes written.
     pub(crate) async fn finish(
         &mut self,
         records: &mut BTreeMap<String, LogRecord>,
     ) -> Result<u64, StorageError> {
         self.write_all().await?;
-        for rested in self.rested.values() {
-            if let Some(record) = records.get_mut(&rested.name)
-                && record.id() == rested.id
-            {
-                record.log_start = record.log_start.max(rested.log_start.0);
-            }
-        }
         for log in self.logs.values_mut() {
+            let is_new = records.get(&log.name).is_none_or(|record| record.id() != log.id);
+            if is_new && log.end.is_some() {
+                log.write_metadata(self.disk).await?;
+            }
             let record = records
                 .entry(log.name.clone())
                 .or_insert_with(|| log.new_record());
@@ -137,12 +151,36 @@ impl<'a, D: Disk> Redo<'a, D> {
             let checked = log.check_skipped(record).map(|()| 0);
             log.unless_damaged(checked)?;
             if let Some(damage) = &log.damage {
-                record.damage = Some(DamageRecord::new(damage));
+                record.damage = Some(DamageRecord::new(damage, self.dir));
             } else if !log.is_loose {
                 log.cut_files(self.disk).await?;
             }
         }
+        self.keep_starts(records);
         Ok(self.written_bytes)
+    }
+
+    /// Logs that were closed start where they did, also one that no checkpoint knows yet, and one that was opened again.
+    fn keep_starts(&self, records: &mut BTreeMap<String, LogRecord>) {
+        let moved = self
+            .rested
+            .values()
+            .filter(|rested| rested.log_start > Offset::ZERO);
+        for rested in moved.filter(|rested| !self.deleted.contains(&rested.id)) {
+            let record = records.entry(rested.name.clone()).or_insert_with(|| LogRecord {
+                topic: rested.id.topic.0,
+                partition: rested.id.partition,
+                directory: rested.name.clone(),
+                log_start: 0,
+                durable_end: 0,
+                epochs: Vec::new(),
+                place: None,
+                damage: None,
+            });
+            if record.id() == rested.id {
+                record.log_start = record.log_start.max(rested.log_start.0);
+            }
+        }
     }
 
     /// The logs that had data in the journal, and where they end.
@@ -283,6 +321,22 @@ impl LogRedo {
                 Ok(0)
             }
             result => result,
+        }
+    }
+
+    /// The directory says whose it is: that file is not synced when a log is made, and without it the directory could be taken
+    /// for that of a later topic of the same name.
+    async fn write_metadata<D: Disk>(&self, disk: &D) -> Result<(), StorageError> {
+        let path = self.dir.join(PARTITION_METADATA_FILE);
+        match partition_metadata::load(disk, &path).await {
+            Ok(Some(_)) => return Ok(()),
+            Err(CheckpointError::Disk(error)) => return Err(error.into()),
+            Ok(None) | Err(_) => {}
+        }
+        let text = partition_metadata::format(self.id.topic);
+        match write_plain(disk, &path, text.as_bytes()).await {
+            Err(error) if !error.is_not_found() => Err(error.into()),
+            _ => Ok(()), // a directory that is missing is reported by whoever opens it
         }
     }
 
@@ -613,7 +667,10 @@ mod tests {
 
     #[test]
     fn a_deleted_segment_is_not_made_again_and_the_one_begun_after_it_stays() {
-        assert_eq!(after_deletion(Some(10)).unwrap(), ["00000000000000000010.log"]);
+        assert_eq!(
+            after_deletion(Some(10)).unwrap(),
+            ["00000000000000000010.log", "partition.metadata"]
+        );
     }
 
     #[test]

@@ -3,9 +3,10 @@
 use bytes::Bytes;
 use protocol::record::BATCH_HEADER_BYTES;
 
+use super::fault::Fault;
 use crate::disk::{DiskFile, IO_BYTES_MAX};
 use crate::error::StorageError;
-use crate::log::batch::{BatchHeader, crc_matches};
+use crate::log::batch::{BatchHeader, computed_crc};
 use crate::log::read::read_window;
 use crate::types::Offset;
 
@@ -17,7 +18,7 @@ pub(crate) struct ScanEnd {
     /// One past the last valid batch's last offset.
     pub(crate) offset: Offset,
     /// Why what follows is no batch; `None` at the exact end of the file.
-    pub(crate) fault: Option<&'static str>,
+    pub(crate) fault: Option<Fault>,
 }
 
 /// Scans from `position`, where a batch with at least offset `expected` must start, to `limit`. `visit` gets each valid
@@ -53,7 +54,7 @@ pub(crate) async fn scan_segment<F: DiskFile>(
                     return Ok(end);
                 }
                 Next::Short(_) if last => {
-                    end.fault = (at < window.len()).then_some("the batch is cut off");
+                    end.fault = (at < window.len()).then_some(Fault::CutOff);
                     return Ok(end);
                 }
                 Next::Short(needed) => {
@@ -68,7 +69,7 @@ pub(crate) async fn scan_segment<F: DiskFile>(
 
 enum Next {
     Batch(BatchHeader, Bytes),
-    Fault(&'static str),
+    Fault(Fault),
     /// That many bytes are needed.
     Short(usize),
 }
@@ -79,19 +80,22 @@ fn next_batch(window: &Bytes, at: usize, expected: Offset) -> Next {
         return Next::Short(BATCH_HEADER_BYTES);
     }
     let Some(header) = BatchHeader::parse(rest) else {
-        return Next::Fault("not a version 2 batch header");
+        return Next::Fault(Fault::Header);
     };
     if header.base_offset < expected {
-        return Next::Fault("the offset goes backwards");
+        let found = header.base_offset;
+        return Next::Fault(Fault::Backwards { found });
     }
     let size = header.size as usize;
     if rest.len() < size {
         return Next::Short(size);
     }
     let bytes = window.slice(at..at + size);
-    if crc_matches(&header, &bytes) {
-        Next::Batch(header, bytes)
-    } else {
-        Next::Fault("the CRC does not match")
+    match computed_crc(&bytes) {
+        Some(found) if found == header.wire.crc => Next::Batch(header, bytes),
+        found => Next::Fault(Fault::Crc {
+            expected: header.wire.crc,
+            found: found.unwrap_or_default(),
+        }),
     }
 }

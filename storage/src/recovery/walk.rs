@@ -14,6 +14,7 @@ use crate::error::StorageError;
 use crate::layout::SegmentFile as SegmentFileKind;
 use crate::log::batch::BatchHeader;
 use crate::log::{LogState, segment_path};
+use crate::producer_state::ProducerState;
 use crate::segment::indexes::SegmentIndexes;
 use crate::segment::offset_index::{OFFSET_ENTRY_BYTES, OffsetIndex};
 use crate::segment::state::Segment;
@@ -33,7 +34,7 @@ pub(super) async fn walk<D: Disk>(
     segment: &mut Segment<D>,
     limit: u32,
     place: Option<(&PlaceRecord, SegmentIndexes)>,
-    replay: Replay,
+    replay: &mut Replay,
 ) -> Result<ScanEnd, StorageError> {
     let file = disk
         .open(
@@ -48,7 +49,7 @@ pub(super) async fn walk<D: Disk>(
         }
         None => {
             let mut empty = SegmentIndexes::new(segment.base, state.config.segment_index_bytes as usize);
-            if replay.from > segment.base {
+            if replay.from > segment.base && !replay.is_below_known {
                 empty.txn = load_txn_before(disk, dir, segment.base, replay.from).await?;
             }
             (0, segment.base, empty)
@@ -96,10 +97,14 @@ async fn load_txn_before<D: Disk>(
 }
 
 /// From where producers are replayed, and the time it is.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct Replay {
     pub(super) from: Offset,
     pub(super) now_ms: i64,
+    /// The producers of segments that are walked below that: their transaction indexes are made from these.
+    pub(super) below: ProducerState,
+    /// Those are right. Where they are not known, the index files say what was aborted.
+    pub(super) is_below_known: bool,
 }
 
 fn replay_producers<D: Disk>(
@@ -107,50 +112,23 @@ fn replay_producers<D: Disk>(
     indexes: &mut SegmentIndexes,
     header: &BatchHeader,
     bytes: &Bytes,
-    replay: Replay,
+    replay: &mut Replay,
 ) {
-    if header.base_offset < replay.from {
+    if header.base_offset < replay.from && !replay.is_below_known {
         return;
     }
-    let completed = state
-        .producers
-        .apply(&header.producer_facts(bytes), replay.now_ms);
+    let producers = if header.base_offset < replay.from {
+        &mut replay.below
+    } else {
+        &mut state.producers
+    };
+    let completed = producers.apply(&header.producer_facts(bytes), replay.now_ms);
     if let Some(aborted) = completed.and_then(|txn| txn.aborted_txn()) {
         let offset = aborted.last_offset;
         if indexes.txn.append(aborted).is_err() {
             tracing::warn!(%offset, "a transaction marker out of order");
         }
     }
-}
-
-/// The indexes of a closed segment of `size` bytes; `None` when a file is missing or wrong.
-pub(super) async fn load_indexes<D: Disk>(
-    disk: &D,
-    dir: &Path,
-    base: Offset,
-    bytes_max: usize,
-    size: u32,
-) -> Result<Option<SegmentIndexes>, StorageError> {
-    let Some(offset) = read_small(disk, &segment_path(dir, base, SegmentFileKind::OffsetIndex)).await? else {
-        return Ok(None);
-    };
-    let Some(time) = read_small(disk, &segment_path(dir, base, SegmentFileKind::TimeIndex)).await? else {
-        return Ok(None);
-    };
-    let txn = read_small(disk, &segment_path(dir, base, SegmentFileKind::TxnIndex)).await?;
-    let decoded = (
-        OffsetIndex::decode(base, bytes_max, &offset),
-        TimeIndex::decode(base, bytes_max, &time),
-        txn.map_or_else(|| Ok(TxnIndex::new(base)), |bytes| TxnIndex::decode(base, &bytes)),
-    );
-    let (Ok(offset), Ok(time), Ok(txn)) = decoded else {
-        return Ok(None);
-    };
-    if offset.last().is_some_and(|last| last.position >= size) {
-        return Ok(None);
-    }
-    let largest = time.last();
-    Ok(Some(SegmentIndexes::from_parts(offset, time, txn, largest)))
 }
 
 /// Whether a time index may go on with `largest`, the largest timestamp of what it covers: its last entry is that one, or an

@@ -83,6 +83,7 @@ pub struct SimFault {
 pub(super) enum FaultEffect {
     Error(io::ErrorKind),
     Delay(Duration),
+    Skip,
 }
 
 /// One line of the operation trace.
@@ -214,6 +215,12 @@ impl SimFault {
     /// Operations `op` on paths that contain `path_contains` take `delay` longer.
     pub fn delay(op: DiskOp, path_contains: impl Into<String>, delay: Duration) -> Self {
         Self::new(op, path_contains.into(), FaultEffect::Delay(delay))
+    }
+
+    /// Operations `op` on paths that contain `path_contains` succeed without doing anything: what a caller that leaves them out
+    /// would do, so a planted bug. Not for operations that bring something back (create, open, reads).
+    pub fn skip(op: DiskOp, path_contains: impl Into<String>) -> Self {
+        Self::new(op, path_contains.into(), FaultEffect::Skip)
     }
 
     fn new(op: DiskOp, path_contains: String, effect: FaultEffect) -> Self {

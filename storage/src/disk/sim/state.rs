@@ -129,7 +129,7 @@ impl State {
     }
 
     /// Accepts an operation; `None` once the disk is frozen.
-    pub(super) fn begin(&mut self, op: DiskOp, path: &Path, effect: Effect) -> Option<Ticket> {
+    pub(super) fn begin(&mut self, op: DiskOp, path: &Path, mut effect: Effect) -> Option<Ticket> {
         if self.frozen {
             return None;
         }
@@ -139,6 +139,7 @@ impl State {
         match matched {
             Some(FaultEffect::Error(kind)) => fault = Some(kind),
             Some(FaultEffect::Delay(delay)) => latency += delay,
+            Some(FaultEffect::Skip) => effect = Effect::None,
             None => {}
         }
         if op == DiskOp::Read && self.faults_rng.chance(self.config.read_error_ppm) {
