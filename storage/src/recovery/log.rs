@@ -11,16 +11,13 @@ use std::rc::Rc;
 use super::epochs::NotedEpochs;
 use super::fault::Fault;
 use super::missing::{check_directory, check_first_segment};
-use super::record::{LogRecord, PlaceRecord};
+use super::record::LogRecord;
 use super::scan::ScanEnd;
-use super::trust::load_indexes;
-use super::walk::{Replay, load_indexes_before, read_small, walk};
-use crate::checkpoint::{partition_metadata, replace, write_atomic, write_plain};
-use crate::disk::{BLOCK_BYTES, DirEntry, Disk, DiskError, DiskFile, OpenMode, align_down};
+use super::walk::Replay;
+use crate::checkpoint::{partition_metadata, write_plain};
+use crate::disk::{BLOCK_BYTES, DirEntry, Disk, DiskError, align_down};
 use crate::error::{Damage, StorageError};
-use crate::layout::{
-    FileName, LEADER_EPOCH_FILE, PARTITION_METADATA_FILE, SegmentFile as SegmentFileKind, is_internal_topic,
-};
+use crate::layout::{PARTITION_METADATA_FILE, SegmentFile as SegmentFileKind, is_internal_topic};
 use crate::leader_epoch::LeaderEpochs;
 use crate::log::config::{Durability, LogConfig};
 use crate::log::cursor::WriteCursor;
@@ -33,7 +30,6 @@ use crate::segment::file::SegmentFile;
 use crate::segment::state::Segment;
 use crate::store::Store;
 use crate::types::{LogId, Offset};
-use crate::write_behind::index_files;
 
 impl<D: Disk> Store<D> {
     /// Opens the log of `topic` and the partition in `id`: what is in its directory is recovered; a missing directory is
@@ -295,75 +291,6 @@ impl<D: Disk> Store<D> {
         }))
     }
 
-    async fn remove_snapshots_above(&self, dir: &Path, end: Offset) -> Result<(), StorageError> {
-        for entry in self.disk.list(dir).await? {
-            if FileName::snapshot_offset(&entry.name).is_some_and(|offset| offset > end) {
-                self.disk.remove_file(&dir.join(&entry.name)).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Walks the active segment, from the checkpoint's place if it has one there.
-    async fn walk_active(
-        &self,
-        dir: &Path,
-        state: &mut LogState<D>,
-        base: Offset,
-        entry: &DirEntry,
-        place: Option<&PlaceRecord>,
-        replay: &mut Replay,
-    ) -> Result<(Segment<D>, ScanEnd), StorageError> {
-        let mut active = Segment::new(base, state.config.segment_index_bytes, entry.modified_ms);
-        let size = u32::try_from(entry.size).unwrap_or(u32::MAX);
-        let noted = place;
-        let place = place.filter(|place| place.segment == base.0 && place.position <= size);
-        let indexes = match place {
-            // Producers must be known up to where the walk starts.
-            Some(place) if replay.from.0 >= place.offset => {
-                let bytes_max = state.config.segment_index_bytes as usize;
-                load_indexes_before(&self.disk, dir, place, bytes_max).await?
-            }
-            _ => None,
-        };
-        if let Some(place) = place.filter(|place| place.position > 0 && indexes.is_none()) {
-            let path = segment_path(dir, base, SegmentFileKind::Log);
-            let bytes = place.position;
-            tracing::warn!(
-                segment = %path.display(), bytes,
-                "its index files or its producers are not as the checkpoint says: read from its beginning"
-            );
-        }
-        let start = place.zip(indexes);
-        match &start {
-            Some((place, _)) if Offset(place.offset) < replay.from => {
-                let mut below = ProducerState::new(Offset(place.offset), self.options.producers_max);
-                // It was written with a checksum; if it cannot be read all the same, nobody had a transaction open.
-                let _ = below.load_snapshot(Offset(place.offset), &place.producers, replay.now_ms, i64::MAX);
-                replay.below = below;
-                replay.is_below_known = true;
-            }
-            Some(_) => {}
-            None => self.producers_below(dir, base, noted, replay).await?,
-        }
-        let end = walk(&self.disk, dir, state, &mut active, size, start, replay).await?;
-        active.size = end.position;
-        active.exists = true;
-        Ok((active, end))
-    }
-
-    /// Removes the segments from `base` on with their files.
-    async fn remove_segments_from(&self, dir: &Path, base: Offset) -> Result<(), StorageError> {
-        for entry in self.disk.list(dir).await? {
-            if matches!(FileName::parse(&entry.name), FileName::Segment { base: found, .. } if found >= base)
-            {
-                self.disk.remove_file(&dir.join(&entry.name)).await?;
-            }
-        }
-        self.disk.sync_dir(dir).await?;
-        Ok(())
-    }
-
     /// The log's offsets and cursor, now that its segments are known; cuts the active file behind the last batch.
     async fn settle(
         &self,
@@ -499,207 +426,6 @@ impl<D: Disk> Store<D> {
                 .map_or_else(|| "the end of the file".to_owned(), |fault| fault.to_string()),
         }
         .into())
-    }
-
-    /// Takes the newest producer state that can be read. Returns the offset from which batches are to be replayed.
-    async fn load_producers(
-        &self,
-        dir: &Path,
-        entries: &[DirEntry],
-        known: Option<&LogRecord>,
-        state: &mut LogState<D>,
-        now_ms: i64,
-    ) -> Result<Offset, StorageError> {
-        let place = known.and_then(|record| record.place.as_ref());
-        let mut snapshots: Vec<Offset> = entries
-            .iter()
-            .filter_map(|entry| FileName::snapshot_offset(&entry.name))
-            .collect();
-        snapshots.extend(place.map(|place| Offset(place.offset)));
-        snapshots.sort_unstable();
-        let expiration_ms = state.config.producer_id_expiration_ms;
-        for offset in snapshots.into_iter().rev() {
-            let bytes = match place.filter(|place| place.offset == offset.0) {
-                Some(place) => Some(bytes::Bytes::copy_from_slice(&place.producers)),
-                None => {
-                    read_small(
-                        &self.disk,
-                        &segment_path(dir, offset, SegmentFileKind::ProducerSnapshot),
-                    )
-                    .await?
-                }
-            };
-            let Some(bytes) = bytes else { continue };
-            match state
-                .producers
-                .load_snapshot(offset, &bytes, now_ms, expiration_ms)
-            {
-                Ok(()) => return Ok(offset),
-                Err(error) => {
-                    tracing::warn!(dir = %dir.display(), %offset, %error, "producer snapshot not usable")
-                }
-            }
-        }
-        state.producers.reset(state.log_start);
-        Ok(state.log_start)
-    }
-
-    /// A segment at `base` is walked although the producers of a later offset are known: takes those of its beginning, so that
-    /// its transaction index can be made.
-    async fn producers_below(
-        &self,
-        dir: &Path,
-        base: Offset,
-        place: Option<&PlaceRecord>,
-        replay: &mut Replay,
-    ) -> Result<(), StorageError> {
-        if base >= replay.from || replay.below.end_offset() == base {
-            return Ok(());
-        }
-        let mut below = ProducerState::new(base, self.options.producers_max);
-        let path = segment_path(dir, base, SegmentFileKind::ProducerSnapshot);
-        let bytes = match place.filter(|place| place.offset == base.0) {
-            Some(place) => Some(bytes::Bytes::copy_from_slice(&place.producers)),
-            None => read_small(&self.disk, &path).await?,
-        };
-        replay.is_below_known = match bytes.map(|bytes| below.load_snapshot(base, &bytes, replay.now_ms, i64::MAX)) {
-            Some(Ok(())) => true,
-            Some(Err(error)) => {
-                tracing::warn!(path = %path.display(), %error, "producer snapshot not usable");
-                false
-            }
-            // Before the first record there was nobody.
-            None => base == Offset::ZERO,
-        };
-        replay.below = below;
-        Ok(())
-    }
-
-    /// A file of aborted transactions whose markers are lost would be taken for right once the segment is closed, since that
-    /// file is written only when there is an entry.
-    async fn drop_txn_index(
-        &self,
-        dir: &Path,
-        entries: &[DirEntry],
-        segment: &Segment<D>,
-    ) -> Result<(), StorageError> {
-        let name = SegmentFileKind::TxnIndex.name(segment.base);
-        if !entries.iter().any(|entry| entry.name == name) {
-            return Ok(());
-        }
-        if segment
-            .indexes
-            .as_ref()
-            .is_some_and(|indexes| !indexes.txn.is_empty())
-        {
-            return Ok(());
-        }
-        let path = segment_path(dir, segment.base, SegmentFileKind::TxnIndex);
-        match self.disk.remove_file(&path).await {
-            Err(error) if !error.is_not_found() => Err(error.into()),
-            _ => Ok(()),
-        }
-    }
-
-    /// A closed segment whose producers and epochs are known, with its index files; `None` if they are missing or wrong.
-    async fn trusted_segment(
-        &self,
-        dir: &Path,
-        state: &LogState<D>,
-        (base, next): (Offset, Offset),
-        entry: &DirEntry,
-    ) -> Result<Option<Segment<D>>, StorageError> {
-        let mut segment = Segment::new(base, state.config.segment_index_bytes, entry.modified_ms);
-        segment.size = u32::try_from(entry.size).unwrap_or(u32::MAX);
-        segment.exists = true;
-        segment.is_named = true;
-        segment.finished = true;
-        let bytes_max = state.config.segment_index_bytes as usize;
-        match load_indexes(&self.disk, dir, (base, next), bytes_max, segment.size).await? {
-            Ok(indexes) => {
-                segment.largest = indexes.largest_timestamp();
-                segment.indexes = Some(Box::new(indexes));
-                segment.is_believed = true;
-                Ok(Some(segment))
-            }
-            Err(reason) => {
-                let path = segment_path(dir, base, SegmentFileKind::Log);
-                tracing::warn!(segment = %path.display(), reason, "its indexes are made anew from its batches");
-                Ok(None)
-            }
-        }
-    }
-
-    /// A segment that is not the last, from its batches.
-    async fn walked_segment(
-        &self,
-        dir: &Path,
-        state: &mut LogState<D>,
-        base: Offset,
-        entry: &DirEntry,
-        replay: &mut Replay,
-    ) -> Result<(Segment<D>, ScanEnd), StorageError> {
-        let mut segment = Segment::new(base, state.config.segment_index_bytes, entry.modified_ms);
-        let size = u32::try_from(entry.size).unwrap_or(u32::MAX);
-        let end = walk(&self.disk, dir, state, &mut segment, size, None, replay).await?;
-        segment.size = end.position;
-        segment.exists = true;
-        segment.is_named = true;
-        Ok((segment, end))
-    }
-
-    /// The producers at the end of a walked segment that is not the last, as after a roll: the next start need not walk it.
-    async fn write_snapshot(
-        &self,
-        dir: &Path,
-        end: Offset,
-        state: &mut LogState<D>,
-        noted: &NotedEpochs,
-    ) -> Result<(), StorageError> {
-        state.producers.advance(end);
-        let mut epochs = state.epochs.below(end);
-        epochs.extend_from(&noted.list, end);
-        if !noted.is_filed(&epochs) {
-            write_atomic(
-                &self.disk,
-                &dir.join(LEADER_EPOCH_FILE),
-                epochs.encode().as_bytes(),
-            )
-            .await?;
-        }
-        let path = segment_path(dir, end, SegmentFileKind::ProducerSnapshot);
-        replace(&self.disk, &path, &state.producers.encode_snapshot()).await?;
-        Ok(())
-    }
-
-    /// Writes the index files of a walked segment that is not the last.
-    async fn close_segment(
-        &self,
-        dir: &Path,
-        mut segment: Segment<D>,
-        end: &ScanEnd,
-        entry: &DirEntry,
-    ) -> Result<Segment<D>, StorageError> {
-        if let Some(indexes) = segment.indexes.as_mut() {
-            indexes.close().expect("a closing time index entry always fits");
-            for (path, bytes) in index_files(dir, segment.base, indexes) {
-                replace(&self.disk, &path, &bytes).await?;
-            }
-        }
-        if u64::from(end.position) < entry.size {
-            let file = self
-                .disk
-                .open(
-                    &segment_path(dir, segment.base, SegmentFileKind::Log),
-                    OpenMode::ReadWrite,
-                )
-                .await?;
-            file.truncate(u64::from(end.position)).await?;
-            file.sync().await?;
-            file.close().await?;
-        }
-        segment.finished = true;
-        Ok(segment)
     }
 }
 
