@@ -261,7 +261,7 @@ impl<D: Disk> Store<D> {
     async fn flush_to(&self, slot: u32, to: (Offset, u32)) -> Result<(), StorageError> {
         let log = self.logs.borrow().get(slot);
         let Some(log) = log else { return Ok(()) };
-        while log.state.borrow().cursor.written() < to {
+        while log.state.borrow().cursor.written() < to && self.log(log.log_ref).is_some() {
             self.flush_log(&log, FlushTo::FullBlocks).await?;
             if log.state.borrow().cursor.written() < to {
                 self.flush_log(&log, FlushTo::End).await?;

@@ -58,12 +58,17 @@ enum Next<D: Disk> {
 const STRETCH_BYTES_MAX: u32 = 4 << 20;
 
 impl<D: Disk> Store<D> {
-    /// Writes the log's durable bytes to its segments, finishing rolled ones on the way.
+    /// Writes the log's durable bytes to its segments, finishing rolled ones on the way; nothing of a log that is not open any
+    /// more.
     pub(crate) async fn flush_log(&self, log: &Rc<Log<D>>, to: FlushTo) -> Result<(), StorageError> {
         self.moved
             .until(|| (!log.flushing.get()).then(|| log.flushing.set(true)))
             .await;
-        let result = self.flush_locked(log, to).await;
+        // Whoever waited for another writer may find the log closed or deleted, and its directory another's.
+        let result = match self.log(log.log_ref) {
+            Some(_) => self.flush_locked(log, to).await,
+            None => Ok(()),
+        };
         log.flushing.set(false);
         self.moved.notify();
         result
@@ -113,7 +118,7 @@ impl<D: Disk> Store<D> {
         let released = before - state.tail.bytes();
         drop(state);
         // What a closed or deleted log had left was given back when it left.
-        if self.logs.borrow().get(log.log_ref.slot).is_some() {
+        if self.log(log.log_ref).is_some() {
             self.unwritten_bytes.set(self.unwritten_bytes.get() - released);
         }
         self.cache.borrow_mut().mark_written(log.log_ref.slot, end);
@@ -227,10 +232,9 @@ impl<D: Disk> Store<D> {
         self.moved
             .until(|| (!log.indexing.get()).then(|| log.indexing.set(true)))
             .await;
-        let is_open = self.logs.borrow().get(log.log_ref.slot).is_some();
-        let written = match is_open {
-            true => self.write_indexes_locked(log, entries_min).await,
-            false => Ok(()),
+        let written = match self.log(log.log_ref) {
+            Some(_) => self.write_indexes_locked(log, entries_min).await,
+            None => Ok(()),
         };
         log.indexing.set(false);
         self.moved.notify();

@@ -233,6 +233,9 @@ impl<D: Disk> Store<D> {
         state.epochs = epochs.list.clone();
         let epochs_known = state.epochs.latest().is_some();
         let place = known.and_then(|record| record.place.as_ref());
+        // Segments below the log's start are here as long as no snapshot covers them: retention removes them.
+        let start = known.map_or(Offset::ZERO, |record| Offset(record.log_start));
+        let wants_snapshots = bases.get(1).is_none_or(|(base, _)| *base > start);
         let from = self
             .load_producers(dir, entries, known, &mut state, now_ms)
             .await?;
@@ -271,7 +274,7 @@ impl<D: Disk> Store<D> {
                 }));
             }
             let segment = self.close_segment(dir, segment, &end, entry).await?;
-            if next >= from && end.offset == next {
+            if next >= from && end.offset == next && wants_snapshots {
                 self.write_snapshot(dir, next, &mut state, &epochs).await?;
             }
             state.segments.push_back(segment);
