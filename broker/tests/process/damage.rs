@@ -307,11 +307,9 @@ fn spoil(path: &Path, how: usize, other: &Path) -> io::Result<()> {
 #[test]
 fn spoilt_index_files_are_made_anew_and_the_answers_stay() {
     let dir = tempfile::tempdir().unwrap();
-    drop({
-        let broker = filled(dir.path());
-        broker.signal(Signal::SIGTERM);
-        broker.end()
-    });
+    let broker = filled(dir.path());
+    broker.signal(Signal::SIGTERM);
+    broker.end();
     let ways = [
         ("00000000000000000010.index", "00000000000000000000.index"),
         ("00000000000000000010.timeindex", "00000000000000000000.timeindex"),

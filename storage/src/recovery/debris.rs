@@ -64,8 +64,9 @@ impl<D: Disk> Store<D> {
             let below = bases.partition_point(|(base, _)| *base <= offset);
             below.saturating_sub(1)
         };
-        // What the newest snapshot does not cover is the only place that tells of its producers.
-        let kept = up_to(start).min(snapshot.map_or(usize::MAX, up_to));
+        // What neither the newest snapshot nor the checkpoint covers is the only place that tells of its producers.
+        let place = known.and_then(|record| Some(Offset(record.place.as_ref()?.offset)));
+        let kept = up_to(start).min(snapshot.max(place).map_or(0, up_to));
         for (base, _) in bases.drain(..kept) {
             // As when it is removed in order: the batches go last.
             for kind in SegmentFile::ALL.into_iter().rev() {

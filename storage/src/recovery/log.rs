@@ -260,7 +260,9 @@ impl<D: Disk> Store<D> {
                 .await?;
             self.drop_txn_index(dir, entries, &segment).await?;
             let synced = place.is_some_and(|place| base.0 < place.segment);
-            if end.offset < next && (end.fault.is_some() || (state.is_unsynced && !synced)) {
+            // Nobody reads what lies below the start: a hole in it says nothing.
+            let ends_early = end.offset < next && next > start;
+            if ends_early && (end.fault.is_some() || (state.is_unsynced && !synced)) {
                 // The log ends here, unless more of it was durable: what follows would leave a hole.
                 self.check_durable(dir, *base, &end, known)?;
                 state.segments.push_back(segment);
