@@ -14,6 +14,7 @@ mod missing;
 mod producers;
 pub mod record;
 pub(crate) mod redo;
+mod rested;
 pub(crate) mod scan;
 mod segments;
 mod stray;

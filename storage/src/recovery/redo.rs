@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::record::{DamageRecord, LogRecord};
+use super::rested::RestedLogs;
 use crate::checkpoint::{CheckpointError, partition_metadata, write_plain};
 use crate::commit::buffers::Chunks;
 use crate::disk::{Disk, DiskFile, OpenMode, align_down, align_up};
@@ -26,18 +27,10 @@ pub(crate) struct Redo<'a, D: Disk> {
     logs: BTreeMap<(usize, Incarnation), LogRedo>,
     shard: usize,
     retired: BTreeSet<Incarnation>,
-    /// The logs of retired incarnations, and where they start if a frame moved that.
-    rested: BTreeMap<(usize, Incarnation), Rested>,
-    deleted: BTreeSet<LogId>,
+    /// The logs of retired incarnations.
+    rested: RestedLogs,
     collected_bytes: usize,
     written_bytes: u64,
-}
-
-/// A log that was closed or deleted.
-struct Rested {
-    id: LogId,
-    name: String,
-    log_start: Offset,
 }
 
 /// One log of the journal.
@@ -73,8 +66,7 @@ impl<'a, D: Disk> Redo<'a, D> {
             logs: BTreeMap::new(),
             shard: 0,
             retired: BTreeSet::new(),
-            rested: BTreeMap::new(),
-            deleted: BTreeSet::new(),
+            rested: RestedLogs::new(),
             collected_bytes: 0,
             written_bytes: 0,
         }
@@ -156,31 +148,8 @@ impl<'a, D: Disk> Redo<'a, D> {
                 log.cut_files(self.disk).await?;
             }
         }
-        self.keep_starts(records);
+        self.rested.keep_starts(records);
         Ok(self.written_bytes)
-    }
-
-    /// Logs that were closed start where they did, also one that no checkpoint knows yet, and one that was opened again.
-    fn keep_starts(&self, records: &mut BTreeMap<String, LogRecord>) {
-        let moved = self
-            .rested
-            .values()
-            .filter(|rested| rested.log_start > Offset::ZERO);
-        for rested in moved.filter(|rested| !self.deleted.contains(&rested.id)) {
-            let record = records.entry(rested.name.clone()).or_insert_with(|| LogRecord {
-                topic: rested.id.topic.0,
-                partition: rested.id.partition,
-                directory: rested.name.clone(),
-                log_start: 0,
-                durable_end: 0,
-                epochs: Vec::new(),
-                place: None,
-                damage: None,
-            });
-            if record.id() == rested.id {
-                record.log_start = record.log_start.max(rested.log_start.0);
-            }
-        }
     }
 
     /// The logs that had data in the journal, and where they end.
@@ -195,28 +164,18 @@ impl<'a, D: Disk> Redo<'a, D> {
     fn rest(&mut self, key: (usize, Incarnation), frame: &Frame<'_>) -> Result<(), StorageError> {
         if frame.header.kind == FrameKind::Open {
             let opened = self.decode_name(frame.payload)?;
-            self.rested.entry(key).or_insert(Rested {
-                id: opened.id,
-                name: opened.directory,
-                log_start: Offset::NONE,
-            });
+            self.rested.open(key, opened);
         }
-        let Some(rested) = self.rested.get_mut(&key) else {
-            return Err(self.unnamed(&frame.header));
-        };
-        match frame.header.kind {
-            FrameKind::Start => rested.log_start = rested.log_start.max(frame.header.base_offset),
-            FrameKind::Delete => {
-                self.deleted.insert(rested.id);
-            }
-            _ => {}
+        if self.rested.apply(key, &frame.header) {
+            Ok(())
+        } else {
+            Err(self.unnamed(&frame.header))
         }
-        Ok(())
     }
 
     /// Whether a frame says that the log was deleted.
     pub(crate) fn has_deleted(&self, id: LogId) -> bool {
-        self.deleted.contains(&id)
+        self.rested.has_deleted(id)
     }
 
     fn decode_name(&self, payload: &[u8]) -> Result<OpenPayload, StorageError> {
