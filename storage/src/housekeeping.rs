@@ -12,7 +12,7 @@ use crate::log::Log;
 use crate::log::config::Durability;
 use crate::log::segment_path;
 use crate::notify::join_all;
-use crate::recovery::record::{DirectoryRecord, shard_path};
+use crate::recovery::record::{DirectoryRecord, LogRecord, shard_path};
 use crate::store::Store;
 use crate::types::Offset;
 use crate::write_behind::FlushTo;
@@ -244,17 +244,21 @@ impl<D: Disk> Store<D> {
         }
         record.logs.extend(self.closed_logs.borrow().iter().cloned());
         // One that was closed when this began and is open again is in neither list.
-        let all = self.logs.borrow();
-        let later = all.iter().filter(|log| log.log_ref.slot >= opened_later);
-        record
-            .logs
-            .extend(later.map(|log| log.state.borrow().record(log.id, &log.name)));
-        drop(all);
+        record.logs.extend(self.records_from(opened_later));
         let path = shard_path(&self.dir, self.shard);
         let saved = envelope::save(&self.disk, &path, &record).await;
         saved.map_err(|error| self.fail(error))?;
         self.look_at_space().await;
         Ok(())
+    }
+
+    /// The records of the open logs from `slot` on.
+    fn records_from(&self, slot: u32) -> Vec<LogRecord> {
+        let all = self.logs.borrow();
+        let later = all.iter().filter(|log| log.log_ref.slot >= slot);
+        later
+            .map(|log| log.state.borrow().record(log.id, &log.name))
+            .collect()
     }
 
     /// Writes the log's segments at least up to this segment and position.

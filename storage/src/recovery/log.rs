@@ -239,12 +239,7 @@ impl<D: Disk> Store<D> {
         let from = self
             .load_producers(dir, entries, known, &mut state, now_ms)
             .await?;
-        let mut replay = Replay {
-            from,
-            now_ms,
-            below: ProducerState::new(Offset::NONE, self.options.producers_max),
-            is_below_known: false,
-        };
+        let mut replay = Replay::new(from, now_ms, self.options.producers_max);
         for (index, (base, entry)) in closed.iter().enumerate() {
             let next = bases.get(index + 1).map_or(*active_base, |(base, _)| *base);
             if next <= from

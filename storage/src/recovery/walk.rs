@@ -107,6 +107,18 @@ pub(super) struct Replay {
     pub(super) is_below_known: bool,
 }
 
+impl Replay {
+    /// Nobody below is known.
+    pub(super) fn new(from: Offset, now_ms: i64, producers_max: usize) -> Self {
+        Self {
+            from,
+            now_ms,
+            below: ProducerState::new(Offset::NONE, producers_max),
+            is_below_known: false,
+        }
+    }
+}
+
 fn replay_producers<D: Disk>(
     state: &mut LogState<D>,
     indexes: &mut SegmentIndexes,
