@@ -3,7 +3,7 @@
 //! glommio and direct I/O, the simulator on virtual time and a simulated disk.
 
 use std::cell::Cell;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,26 +53,60 @@ const CONNECTIONS_END_MAX: Duration = Duration::from_secs(4);
 pub struct LastCall {
     still_serving: flume::Sender<()>,
     nobody_serves: flume::Receiver<()>,
+    closing: Closing,
+}
+
+/// Tells the shard that marks a clean stop how the others closed.
+#[derive(Debug)]
+pub struct Closing {
+    closed: flume::Sender<()>,
+    others_closed: flume::Receiver<()>,
+    others: u16,
 }
 
 /// One for each shard of a node.
 #[must_use]
 pub fn last_calls(shards: u16) -> Vec<LastCall> {
     let (still_serving, nobody_serves) = flume::bounded(1);
+    let (closed, others_closed) = flume::bounded(usize::from(shards));
     (0..shards)
         .map(|_| LastCall {
             still_serving: still_serving.clone(),
             nobody_serves: nobody_serves.clone(),
+            closing: Closing {
+                closed: closed.clone(),
+                others_closed: others_closed.clone(),
+                others: shards - 1,
+            },
         })
         .collect()
 }
 
 impl LastCall {
     /// This shard has no connections any more; ends when none has.
-    pub async fn wait(self) {
+    pub async fn wait(self) -> Closing {
         drop(self.still_serving);
         // Nothing is ever sent: the wait ends when the last sender is gone.
         let _ = self.nobody_serves.recv_async().await;
+        self.closing
+    }
+}
+
+impl Closing {
+    /// All that this shard holds is durable.
+    fn well(self) {
+        let _ = self.closed.send(());
+    }
+
+    /// Whether every other shard has closed well; ends when all have, or one has ended otherwise.
+    async fn others_well(self) -> bool {
+        drop(self.closed);
+        for _ in 0..self.others {
+            if self.others_closed.recv_async().await.is_err() {
+                return false;
+            }
+        }
+        true
     }
 }
 
@@ -292,9 +326,6 @@ pub async fn start_controller<E: Env, D: Disk, L: LogsIo>(
     let (identity, directories) = identify(&shard.broker, disks).await?;
     let homes = find_homes(&dirs, disks).await?;
     let mark = dir.join(CLEAN_SHUTDOWN_FILE);
-    let previous_broker_epoch = take_mark(disk, dir, &mark)
-        .await
-        .map_err(|e| Failure::new(Status::Io, e.to_string()))?;
     let log = StoreLog::open(
         env.clone(),
         disk.clone(),
@@ -311,7 +342,7 @@ pub async fn start_controller<E: Env, D: Disk, L: LogsIo>(
     let seed = ControlSeed {
         log,
         identity,
-        previous_broker_epoch,
+        previous_broker_epoch: dirs.stopped_epoch(),
         homes,
         directories,
     };
@@ -333,18 +364,6 @@ pub async fn start_controller<E: Env, D: Disk, L: LogsIo>(
     })
 }
 
-/// The broker epoch that a clean stop left, and takes the mark away: the next end may not be clean.
-async fn take_mark<D: Disk>(disk: &D, dir: &Path, mark: &Path) -> Result<i64, DiskError> {
-    match clean_shutdown::load(disk, mark).await? {
-        None => Ok(clean_shutdown::BROKER_EPOCH_UNKNOWN),
-        Some(epoch) => {
-            disk.remove_file(mark).await?;
-            disk.sync_dir(dir).await?;
-            Ok(epoch)
-        }
-    }
-}
-
 impl Controller {
     /// Ends the controller; returns where the mark of a clean stop goes and what it says.
     ///
@@ -362,8 +381,8 @@ impl Controller {
     }
 }
 
-/// Ends a shard whose connections have ended: the controller, then the stores, then the mark that says the stop was clean. What is
-/// in a directory that has failed is recovered by the next start.
+/// Ends a shard whose connections have ended: the controller, then the stores; when those of all shards are closed and no directory
+/// has failed, the mark that says the stop was clean. What is in a directory that has failed is recovered by the next start.
 ///
 /// # Errors
 /// [`Failure`] when the controller had failed, or from storage; the next start recovers then.
@@ -371,20 +390,33 @@ pub async fn close<D: Disk>(
     disks: &Disks<D>,
     stores: &Stores<D>,
     controller: Option<Controller>,
+    closing: Closing,
 ) -> Result<(), Failure> {
     let mark = match controller {
         Some(controller) => Some(controller.stop().await?),
         None => None,
     };
+    let mut is_whole = true;
     for (number, store) in stores.iter().enumerate() {
-        let Some(store) = store else { continue };
-        match store.close().await {
+        let Some(store) = store else {
+            is_whole = false;
+            continue;
+        };
+        let closed = store.close().await;
+        is_whole &= store.offline_reason().is_none();
+        match closed {
             Ok(()) => {}
             Err(_) if number > 0 && store.offline_reason().is_some() => {}
             Err(e) => return Err(storage_failed(&e)),
         }
     }
-    if let (Some((path, broker_epoch)), Some(Some(disk))) = (mark, disks.first()) {
+    let (Some((path, broker_epoch)), Some(Some(disk))) = (mark, disks.first()) else {
+        if is_whole {
+            closing.well();
+        }
+        return Ok(());
+    };
+    if closing.others_well().await && is_whole {
         clean_shutdown::save(disk, &path, broker_epoch)
             .await
             .map_err(|e: DiskError| Failure::new(Status::Io, e.to_string()))?;

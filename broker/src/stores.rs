@@ -9,10 +9,10 @@ use protocol::Uuid;
 use shard::env::Env;
 use shard::ids::LogDir;
 use shard::quorum::identity::{self, Identity};
-use storage::checkpoint::partition_metadata;
+use storage::checkpoint::{clean_shutdown, partition_metadata};
 use storage::disk::Disk;
 use storage::error::StorageError;
-use storage::layout::{DirName, PARTITION_METADATA_FILE};
+use storage::layout::{CLEAN_SHUTDOWN_FILE, DirName, PARTITION_METADATA_FILE};
 use storage::recovery::recover_journals;
 use storage::store::{Store, StoreOptions};
 
@@ -88,6 +88,9 @@ pub async fn open_stores<D: Disk>(
                 all_here = all;
                 gate.progress.journals(before + done, before + all);
             };
+            if number == METADATA_DIR {
+                note_clean_stop(disk, dirs).await?;
+            }
             let recovered = recover_journals(disk, path, progress).await;
             before += all_here;
             if let Some(recovered) = unless_offline(dirs, number, recovered)?
@@ -122,6 +125,19 @@ pub async fn open_stores<D: Disk>(
         stores.push(store);
     }
     Ok(stores)
+}
+
+/// Reads the mark of a clean stop, which the recovery takes away.
+async fn note_clean_stop<D: Disk>(disk: &D, dirs: &LogDirs) -> Result<(), Failure> {
+    let mark = dirs.metadata().join(CLEAN_SHUTDOWN_FILE);
+    let found = clean_shutdown::load(disk, &mark)
+        .await
+        .map_err(|e| Failure::new(Status::Io, e.to_string()))?;
+    if let Some(epoch) = found {
+        dirs.note_clean_stop(epoch);
+    }
+    tracing::debug!(was_clean = found.is_some(), "the stop before was looked for");
+    Ok(())
 }
 
 /// What came of a step of the start in a directory; `None` takes the directory offline.

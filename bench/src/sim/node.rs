@@ -337,8 +337,8 @@ impl Life {
             Some((Swapping { stream, swaps }, name.clone()))
         })
         .await;
-        last_call.wait().await;
-        assembly::close(&disks, &opened, controller).await
+        let closing = last_call.wait().await;
+        assembly::close(&disks, &opened, controller, closing).await
     }
 }
 

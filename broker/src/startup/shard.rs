@@ -120,8 +120,8 @@ async fn live(env: RuntimeEnv, input: ShardInput) -> Result<(), Failure> {
         Some((net.adopt(accepted), name))
     })
     .await;
-    last_call.wait().await;
-    assembly::close(&disks, &stores, controller).await
+    let closing = last_call.wait().await;
+    assembly::close(&disks, &stores, controller, closing).await
 }
 
 /// The disk of each log directory.

@@ -12,6 +12,7 @@ use protocol::messages::fetch::{
 use protocol::messages::list_offsets::{
     ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic,
 };
+use protocol::messages::metadata::{MetadataRequest, MetadataRequestTopic, MetadataResponse};
 use protocol::messages::produce::{PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData};
 use protocol::record::{BatchBuilder, BatchOptions, NewRecord};
 use protocol::{ErrorCode, RecordBytes, Str};
@@ -177,4 +178,41 @@ fn sigint_ends_a_broker_with_idle_and_half_sent_connections() {
     let (status, took) = broker.end();
     assert_eq!(status.code(), Some(0));
     assert!(took < STOP_MAX, "{took:?}");
+}
+
+fn leader_epoch(broker: &Broker, topic: &str) -> i32 {
+    let request = MetadataRequest {
+        topics: Some(vec![MetadataRequestTopic {
+            name: Some(Str::from(topic.to_owned())),
+            ..Default::default()
+        }]),
+        ..Default::default()
+    };
+    let response: MetadataResponse = Client::connect(broker.address).call(&request, 12).unwrap();
+    let partition = &response.topics[0].partitions[0];
+    assert_eq!(partition.error_code, ErrorCode::NONE);
+    partition.leader_epoch
+}
+
+/// The next start knows how this one ended: after a stop in order a leader goes on in its epoch (no metadata record for each
+/// partition), after any other end it begins a new one.
+#[test]
+fn a_new_leader_epoch_begins_only_after_an_unclean_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let mark = dir.path().join("data/.kafka_cleanshutdown");
+    let mut broker = Broker::start(dir.path(), &["penstock.shards=2"]);
+    create_topic(&mut Client::connect(broker.address), "led", 1);
+    let first = leader_epoch(&broker, "led");
+    for (signal, epoch) in [
+        (Signal::SIGTERM, first),
+        (Signal::SIGKILL, first + 1),
+        (Signal::SIGINT, first + 1),
+    ] {
+        assert!(!mark.exists(), "a running broker has no mark");
+        broker.signal(signal);
+        broker.end();
+        assert_eq!(mark.exists(), signal != Signal::SIGKILL, "{signal}");
+        broker = Broker::start(dir.path(), &["penstock.shards=2"]);
+        assert_eq!(leader_epoch(&broker, "led"), epoch, "after {signal}");
+    }
 }
