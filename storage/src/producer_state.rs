@@ -47,7 +47,9 @@ pub struct BatchFacts {
 }
 
 impl BatchFacts {
-    const fn has_producer(&self) -> bool {
+    /// Whether its producer is idempotent.
+    #[must_use]
+    pub const fn has_producer(&self) -> bool {
         self.producer_id.0 >= 0
     }
 }

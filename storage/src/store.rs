@@ -243,13 +243,15 @@ impl<D: Disk> Store<D> {
         if let Some(reason) = &*self.offline.borrow() {
             return Err(AppendError::Offline(Rc::clone(reason)));
         }
-        let staged_bytes = self.planner.borrow().staged_bytes();
-        if staged_bytes > self.options.staged_bytes_max {
-            return Err(AppendError::Backlog { staged_bytes });
-        }
         let entry = self.log(log).ok_or(AppendError::NoSuchLog)?;
         let bytes = batch.bytes.len();
-        let refuse_new = self.refuses_new(&entry, batch.origin);
+        let staged_bytes = self.planner.borrow().staged_bytes();
+        let refuse_new = if staged_bytes > self.options.staged_bytes_max {
+            Some(AppendError::Backlog { staged_bytes })
+        } else {
+            self.refuses_new(&entry, batch.origin)
+                .then_some(AppendError::Full)
+        };
         let appended = {
             let mut state = entry.state.borrow_mut();
             if state.closing {

@@ -196,6 +196,41 @@ fn below_the_reserve_only_clients_are_refused_and_only_what_is_new() {
     });
 }
 
+/// Five batches under way, of a producer that the log does not know: the first is refused, then there is space.
+#[test]
+fn what_is_under_way_does_not_overtake_a_refused_first_batch() {
+    simulate(5, |handle, disk| async move {
+        let (store, _) = start(&handle, &disk, RESERVE).await;
+        let log = open(&store, 0, "t").await.expect("log");
+        let of = |id, sequence| {
+            let producer = Producer {
+                id,
+                epoch: 0,
+                sequence,
+            };
+            batch(1, 500, NOW_MS, producer, 9)
+        };
+        leave_free(&disk, RESERVE / 2);
+        store.watch_space(0).await;
+        assert_eq!(try_append(&store, log, of(7, 0)), Err(AppendError::Full));
+        set_capacity(&disk, ROOMY);
+        store.watch_space(1000).await;
+        for sequence in 1..5 {
+            let refused = AppendError::OutOfOrderSequence {
+                producer_id: 7,
+                expected: 0,
+                found: sequence,
+            };
+            assert_eq!(try_append(&store, log, of(7, sequence)), Err(refused));
+        }
+        assert_eq!(try_append(&store, log, of(8, 2)), Ok(Offset(1)), "of another");
+        for sequence in 0..5 {
+            let end = Offset(i64::from(sequence) + 2);
+            assert_eq!(try_append(&store, log, of(7, sequence)), Ok(end));
+        }
+    });
+}
+
 #[test]
 fn what_is_deleted_makes_room() {
     simulate(10, |handle, disk| async move {

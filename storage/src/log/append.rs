@@ -61,16 +61,16 @@ impl AppendBatch {
 }
 
 impl<D: Disk> LogState<D> {
-    /// See the module. `slot` is the log's key in the cache. `refuse_new`: the disk is full, so that only a batch that was
-    /// appended before is answered. On success with `is_duplicate` false, the batch is the last
-    /// of the tail and its bytes are to be staged with the planner.
+    /// See the module. `slot` is the log's key in the cache. `refuse_new`: nothing new can be taken now, so that only a batch that
+    /// was appended before is answered. On success with `is_duplicate` false, the batch is the last of the tail and its
+    /// bytes are to be staged with the planner.
     pub(crate) fn append(
         &mut self,
         batch: AppendBatch,
         slot: u32,
         cache: &mut BatchCache,
         now_ms: i64,
-        refuse_new: bool,
+        refuse_new: Option<AppendError>,
     ) -> Result<Appended, AppendError> {
         let mut header =
             BatchHeader::parse(&batch.bytes).ok_or(AppendError::Malformed("not a version 2 batch header"))?;
@@ -86,8 +86,13 @@ impl<D: Disk> LogState<D> {
             .producers
             .check(&facts, batch.origin, batch.transaction_version)
         {
-            Ok(Outcome::Append) if refuse_new => return Err(AppendError::Full),
-            Ok(Outcome::Append) => {}
+            Ok(Outcome::Append) => {
+                self.awaited.check(&self.producers, &facts, batch.origin)?;
+                if let Some(refused) = refuse_new {
+                    self.awaited.refused(&self.producers, &facts, batch.origin);
+                    return Err(refused);
+                }
+            }
             Ok(Outcome::Duplicate(original)) => {
                 return Ok(Appended {
                     base_offset: original.first_offset,
@@ -107,6 +112,7 @@ impl<D: Disk> LogState<D> {
         facts.base_offset = base;
         facts.last_offset = last;
         let completed = self.producers.apply(&facts, now_ms);
+        self.awaited.appended(facts.producer_id);
         let (segment, position) = self.index(&header, completed, now_ms);
         let (head, rest) = cache.insert(
             slot,

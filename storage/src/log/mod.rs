@@ -3,6 +3,7 @@
 
 pub mod admin;
 pub mod append;
+pub(crate) mod awaited;
 pub mod batch;
 pub mod config;
 pub(crate) mod cursor;
@@ -95,6 +96,8 @@ pub(crate) struct LogState<D: Disk> {
     /// The file of the epochs lacks some, or has some that are gone.
     pub(crate) epochs_dirty: bool,
     pub(crate) producers: ProducerState,
+    /// First batches of producers that were refused and will come again; 32 bytes while there are none.
+    pub(crate) awaited: awaited::Awaited,
     /// Where recovery may start.
     pub(crate) marks: mark::Marks,
     /// The journal generation whose file names this log.

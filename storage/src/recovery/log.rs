@@ -19,6 +19,7 @@ use crate::disk::{BLOCK_BYTES, DirEntry, Disk, DiskError, align_down};
 use crate::error::{Damage, StorageError};
 use crate::layout::{PARTITION_METADATA_FILE, SegmentFile as SegmentFileKind, is_internal_topic};
 use crate::leader_epoch::LeaderEpochs;
+use crate::log::awaited::Awaited;
 use crate::log::config::{Durability, LogConfig};
 use crate::log::cursor::WriteCursor;
 use crate::log::mark::Marks;
@@ -150,6 +151,7 @@ impl<D: Disk> Store<D> {
             epochs: LeaderEpochs::new(),
             epochs_dirty: false,
             producers: ProducerState::new(base, self.options.producers_max),
+            awaited: Awaited::default(),
             marks: Marks::default(),
             introduced: 0,
             is_unsynced,
