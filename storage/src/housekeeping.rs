@@ -290,6 +290,8 @@ impl<D: Disk> Store<D> {
             log.state.borrow_mut().closing = true;
         }
         while !self.planner.borrow().is_idle() {
+            // What waits for space was acknowledged to nobody; the journal keeps the rest for the next start.
+            self.check_room()?;
             self.commit().await?;
         }
         self.moved

@@ -368,6 +368,12 @@ fn parse_number(digits: &str) -> Option<u64> {
     }
 }
 
+/// Whether the topic is the metadata log, without which nothing can be deleted: it is written to as long as there is any space.
+#[must_use]
+pub fn is_metadata_topic(topic: &str) -> bool {
+    topic == "__cluster_metadata"
+}
+
 /// Whether the topic is one of the broker's own: it may still be written to when the reserve of free space is all that is left.
 #[must_use]
 pub fn is_internal_topic(topic: &str) -> bool {

@@ -1,5 +1,6 @@
 //! The free space of a log directory as one shard's store sees it, and what happens when there is too little. Two lines are
-//! crossed. Below the reserve, batches of clients are refused ([`AppendError::Full`]) and everything else goes on. Where the disk
+//! crossed. Below the reserve, batches of clients are refused ([`AppendError::Full`]) and everything else goes on, until a quarter of
+//! the reserve is left; then only the metadata log is written to, for deletions to get through. Where the disk
 //! has nothing left ([`StorageError::NoSpace`]) the store *stalls*: what is durable in the journal stays there and in memory,
 //! background work that needs space waits, deletions go on. Both end by themselves, at a look that finds space again.
 
@@ -20,6 +21,10 @@ const RESERVE_SHARE: u64 = 100;
 
 /// Writes go on when this part of the reserve is free beyond it, so that they do not stop again at once.
 const RESUME_SHARE: u64 = 8;
+
+/// This part of the reserve is for the metadata log and for bringing what is in the journal to its place: with the rest gone,
+/// coordinators are refused too, and say so to their clients.
+const LAST_SHARE: u64 = 4;
 
 /// How far the rate of filling looks back, milliseconds.
 const FILL_WINDOW_MS: u64 = 60_000;
@@ -109,9 +114,17 @@ impl SpaceWatch {
 
     /// The error of the last try, unless it may be tried again.
     pub(crate) fn check(&self) -> Result<(), StorageError> {
+        if self.may_retry.get() {
+            return Ok(());
+        }
+        self.stalled()
+    }
+
+    /// The error of the last try, if something waits for space since.
+    pub(crate) fn stalled(&self) -> Result<(), StorageError> {
         match &*self.stalled.borrow() {
-            Some(error) if !self.may_retry.get() => Err(StorageError::NoSpace(Rc::clone(error))),
-            _ => Ok(()),
+            Some(error) => Err(StorageError::NoSpace(Rc::clone(error))),
+            None => Ok(()),
         }
     }
 
@@ -178,8 +191,12 @@ impl<D: Disk> Store<D> {
 
     /// Whether a batch for the log is refused for lack of space unless it is there already.
     pub(crate) fn refuses_new(&self, log: &Log<D>, origin: AppendOrigin) -> bool {
-        if log.is_internal || origin != AppendOrigin::Client {
+        if log.is_vital {
             return false;
+        }
+        if log.is_internal || origin != AppendOrigin::Client {
+            let last = self.space.reserve_bytes.get() / LAST_SHARE;
+            return self.space.seen.get().is_some() && self.usable_bytes() < last;
         }
         let space = &self.space;
         if !space.is_low.get()

@@ -324,6 +324,61 @@ fn with_nothing_left_the_journal_takes_what_fits_and_the_rest_waits() {
     });
 }
 
+/// With the journal full of what has no place, a topic can still be deleted: what says so is written, and a stop ends.
+#[test]
+fn the_metadata_log_has_room_when_nothing_else_has() {
+    simulate(20, |handle, disk| async move {
+        let (store, _) = start(&handle, &disk, 0).await;
+        let metadata = open(&store, 0, "__cluster_metadata").await.expect("log");
+        let internal = open(&store, 1, "__consumer_offsets").await.expect("log");
+        leave_free(&disk, 0);
+        for round in 0..80u8 {
+            let bytes = batch(1, 10_000, NOW_MS, PLAIN, round);
+            try_append(&store, internal, bytes).expect("an internal topic");
+            handle.sleep(Duration::from_millis(20)).await;
+        }
+        let waits = store.offsets(internal).expect("open");
+        assert!(waits.durable_end < waits.log_end, "the journal is full");
+        for round in 0..5u8 {
+            let end = try_append(&store, metadata, batch(1, 300, NOW_MS, PLAIN, round)).expect("always");
+            within(&handle, "durable_to", store.durable_to(metadata, end))
+                .await
+                .expect("durable");
+        }
+        let closed = within(&handle, "close", store.close()).await;
+        assert!(matches!(closed, Err(StorageError::NoSpace(_))), "{closed:?}");
+        drop(store);
+        set_capacity(&disk, ROOMY);
+        let (again, _) = start(&handle, &disk, 0).await;
+        let metadata = open(&again, 0, "__cluster_metadata").await.expect("log");
+        assert_eq!(contents(&again, metadata).await.len(), 5);
+    });
+}
+
+/// What coordinators write stops before the disk is full, and says so.
+#[test]
+fn a_part_of_the_reserve_is_left_by_internal_topics() {
+    simulate(10, |handle, disk| async move {
+        let (store, _) = start(&handle, &disk, RESERVE).await;
+        let metadata = open(&store, 0, "__cluster_metadata").await.expect("log");
+        let internal = open(&store, 1, "__consumer_offsets").await.expect("log");
+        let capacity = leave_free(&disk, 2 << 20);
+        store.watch_space(0).await;
+        let sent = fill(&handle, &store, internal).await;
+        assert!(sent.len() > 30, "{} batches", sent.len());
+        let free = capacity - disk.used_bytes();
+        assert!(free < RESERVE, "the reserve was theirs: {free}");
+        assert!(!store.stats().space.is_stalled);
+        let end = try_append(&store, metadata, batch(1, 300, NOW_MS, PLAIN, 1)).expect("always");
+        within(&handle, "durable_to", store.durable_to(metadata, end))
+            .await
+            .expect("durable");
+        within(&handle, "close", store.close())
+            .await
+            .expect("there is space for what was accepted");
+    });
+}
+
 #[test]
 fn a_commit_longer_than_a_journal_file_waits_for_space() {
     simulate(20, |handle, disk| async move {

@@ -153,6 +153,12 @@ impl Planner {
         self.queue.is_empty()
     }
 
+    /// Staged bytes of one log.
+    #[must_use]
+    pub fn staged_on(&self, slot: u32) -> usize {
+        self.staged.get(&slot).copied().unwrap_or(0)
+    }
+
     /// All staged bytes.
     #[must_use]
     pub const fn staged_bytes(&self) -> usize {
@@ -181,6 +187,16 @@ impl Planner {
     /// Takes the next commit's shares: each waiting log once, longest waiting first, within the byte limit; a log that
     /// has more goes to the end of the queue. `pressure`: too much is unwritten, so prefer segments over the journal.
     pub fn plan(&mut self, logs: &impl PendingLogs, pressure: bool) -> Vec<Share> {
+        self.plan_of(logs, pressure, |_| true)
+    }
+
+    /// [`Self::plan`] of these logs only; the others keep their turn.
+    pub fn plan_of(
+        &mut self,
+        logs: &impl PendingLogs,
+        pressure: bool,
+        is_wanted: impl Fn(u32) -> bool,
+    ) -> Vec<Share> {
         let mut budget = self.limits.bytes_max;
         let waiting = self.queue.len();
         // One log alone may fill a commit; many share it, but not in slivers.
@@ -189,6 +205,10 @@ impl Planner {
         let mut shares = Vec::with_capacity(waiting.min(1024));
         for _ in 0..waiting {
             let Some(slot) = self.queue.pop_front() else { break };
+            if !is_wanted(slot) {
+                self.queue.push_back(slot);
+                continue;
+            }
             let bytes = logs.prefix_bytes(slot, share_max.min(budget));
             debug_assert!(bytes > 0, "a queued log has a staged batch");
             if bytes > budget && !shares.is_empty() {

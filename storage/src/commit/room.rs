@@ -15,12 +15,33 @@ use crate::store::Store;
 /// Bytes of a frame that names a log, at most.
 const OPEN_BYTES_MAX: usize = 20 + 255;
 
+/// Bytes of a log's part of a commit, besides its batches, at most.
+const LOG_BYTES_MAX: usize = FRAME_HEADER_BYTES + BLOCK_BYTES + FRAME_HEADER_BYTES + OPEN_BYTES_MAX;
+
 impl<D: Disk> Store<D> {
     /// Every journal file is full of what no segment has, and the disk has no space for it. The file in use takes frames
     /// that are not appends still: with those, logs are deleted and cut, and that is how space comes back.
     pub(super) fn has_room_for_controls(&self) -> bool {
-        let frames = self.control_bytes_max();
+        self.has_room_for(self.control_bytes_max())
+    }
+
+    /// As [`Self::has_room_for_controls`], with what waits for the metadata log: a topic is deleted by what is written there.
+    pub(super) fn has_room_for_vital(&self) -> bool {
+        let vital = self.vital_bytes_max();
+        vital > 0 && self.has_room_for(vital + self.control_bytes_max())
+    }
+
+    fn has_room_for(&self, frames: usize) -> bool {
         frames > 0 && (self.journal.has_ready() || self.journal.has_room(commit_bytes(frames)))
+    }
+
+    fn vital_bytes_max(&self) -> usize {
+        let (logs, planner) = (self.logs.borrow(), self.planner.borrow());
+        let waiting = planner.waiting(false).map(|(slot, _)| slot);
+        waiting
+            .filter(|slot| logs.get(*slot).is_some_and(|log| log.is_vital))
+            .map(|slot| planner.staged_on(slot) + LOG_BYTES_MAX)
+            .sum()
     }
 
     fn control_bytes_max(&self) -> usize {
@@ -49,16 +70,29 @@ impl<D: Disk> Store<D> {
     fn commit_bytes_max(&self) -> u64 {
         let planner = self.planner.borrow();
         let (logs, batches) = planner.next_at_most(&*self.logs.borrow());
-        let of_log = FRAME_HEADER_BYTES + BLOCK_BYTES + FRAME_HEADER_BYTES + OPEN_BYTES_MAX;
-        commit_bytes(batches + logs * of_log + self.control_bytes_max())
+        commit_bytes(batches + logs * LOG_BYTES_MAX + self.control_bytes_max())
+    }
+
+    /// Whether a commit of what is staged would only wait for space now.
+    pub(crate) fn check_room(&self) -> Result<(), StorageError> {
+        if self.has_journal_room() {
+            return Ok(());
+        }
+        self.space.stalled()
+    }
+
+    fn has_journal_room(&self) -> bool {
+        self.journal.has_ready() && self.journal.short_for(self.commit_bytes_max()).is_none()
     }
 
     pub(super) async fn wait_for_room(&self) {
         self.moved
             .until(|| {
-                let has_room =
-                    self.journal.has_ready() && self.journal.short_for(self.commit_bytes_max()).is_none();
-                let may_go_on = has_room || self.space.may_extend() || self.has_room_for_controls();
+                let has_room = self.has_journal_room();
+                let may_go_on = has_room
+                    || self.space.may_extend()
+                    || self.has_room_for_vital()
+                    || self.has_room_for_controls();
                 (may_go_on || self.is_offline()).then_some(())
             })
             .await;

@@ -74,6 +74,8 @@ struct DirectWrite<D: Disk> {
 enum What {
     /// Appends and control frames.
     Everything,
+    /// The metadata log and control frames.
+    Vital,
     /// Control frames alone.
     Controls,
 }
@@ -103,6 +105,7 @@ impl<D: Disk> Store<D> {
         // With a journal file in reserve, planning cannot be interrupted: what is taken is encoded at once.
         let planned = match self.make_room().await {
             Ok(()) => Ok(self.plan_commit(What::Everything)),
+            Err(StorageError::NoSpace(_)) if self.has_room_for_vital() => Ok(self.plan_commit(What::Vital)),
             Err(StorageError::NoSpace(_)) if self.has_room_for_controls() => {
                 Ok(self.plan_commit(What::Controls))
             }
@@ -155,6 +158,11 @@ impl<D: Disk> Store<D> {
             What::Everything => {
                 let logs = self.logs.borrow();
                 self.planner.borrow_mut().plan(&*logs, self.has_pressure())
+            }
+            What::Vital => {
+                let logs = self.logs.borrow();
+                let is_vital = |slot| logs.get(slot).is_some_and(|log| log.is_vital);
+                self.planner.borrow_mut().plan_of(&*logs, false, is_vital)
             }
             What::Controls => Vec::new(),
         };

@@ -73,6 +73,8 @@ pub(crate) struct Log<D: Disk> {
     pub(crate) is_recorded: bool,
     /// A topic of the broker's own, which may be written to when the disk is nearly full.
     pub(crate) is_internal: bool,
+    /// The metadata log: what it lacks room for, no deletion of a topic gets past.
+    pub(crate) is_vital: bool,
     pub(crate) state: RefCell<LogState<D>>,
     /// A writer of the segments (write-behind, recycling) is at work: the next one waits.
     pub(crate) flushing: Cell<bool>,

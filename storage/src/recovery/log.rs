@@ -17,7 +17,9 @@ use super::walk::Replay;
 use crate::checkpoint::{partition_metadata, write_plain};
 use crate::disk::{BLOCK_BYTES, DirEntry, Disk, DiskError, align_down};
 use crate::error::{Damage, StorageError};
-use crate::layout::{PARTITION_METADATA_FILE, SegmentFile as SegmentFileKind, is_internal_topic};
+use crate::layout::{
+    PARTITION_METADATA_FILE, SegmentFile as SegmentFileKind, is_internal_topic, is_metadata_topic,
+};
 use crate::leader_epoch::LeaderEpochs;
 use crate::log::awaited::Awaited;
 use crate::log::config::{Durability, LogConfig};
@@ -72,6 +74,7 @@ impl<D: Disk> Store<D> {
             state: RefCell::new(state),
             is_recorded,
             is_internal: is_internal_topic(topic),
+            is_vital: is_metadata_topic(topic),
             flushing: Cell::new(false),
             indexing: Cell::new(false),
             dirty: Cell::new(false),
