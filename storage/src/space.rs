@@ -251,7 +251,7 @@ impl<D: Disk> Store<D> {
             (false, 0) => tracing::warn!(
                 %dir, usable_bytes, reserve_bytes,
                 "the log directory is nearly full: producers are refused until there is more free space than \
-                 penstock.disk.reserve.bytes; reads, deletions and offset commits go on"
+                 penstock.disk.reserve.bytes; reads and deletions go on, offset commits until a quarter of that is left"
             ),
             (true, 0) => {
                 tracing::info!(%dir, usable_bytes, reserve_bytes, "there is space again: producers are served")
