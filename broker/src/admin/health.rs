@@ -109,8 +109,8 @@ fn disk(known: &[Vitals], is_full: bool) -> Value {
     let spaces = || known.iter().flat_map(|v| &v.spaces).map(|(_, space)| *space);
     let worst = spaces().min_by_key(|space| (!space.refuses_writes, space.usable_bytes));
     let Some(worst) = worst else { return Value::Null };
-    let sentence = "producers are refused until there is more free space than the reserve; reads, deletions and offset \
-                    commits go on. Free some space, lower retention, or delete topics";
+    let sentence = "producers are refused until there is more free space than the reserve; reads and deletions go on, and offset \
+                    commits until a quarter of it is left. Free some space, lower retention, or delete topics";
     json!({
         "full": is_full,
         "sentence": is_full.then_some(sentence),
