@@ -251,8 +251,15 @@ impl ClassicGroup {
             answer,
         } = rename;
         let Err(error) = outcome else {
-            turn.reply(to, GroupReply::Join(answer));
-            return;
+            // It has waited for the log: its session begins with the answer. A slow log may have outlasted it, or another one of its
+            // instance come meanwhile.
+            let told = match before.instance.as_ref().and_then(|i| self.instance(i)) {
+                Some(current) if *current == new => GroupReply::Join(answer),
+                Some(_) => refusal(ErrorCode::FENCED_INSTANCE_ID, &new),
+                None => refusal(ErrorCode::UNKNOWN_MEMBER_ID, &new),
+            };
+            self.renew_session(turn, &new);
+            return turn.reply(to, told);
         };
         if self.state == GroupState::Stable && self.member(&new).is_some() {
             self.disarm(turn, &new);

@@ -164,3 +164,33 @@ fn a_group_loaded_with_more_members_than_are_allowed_lets_the_first_ones_stay() 
     f.restart();
     assert_eq!(f.heartbeat(&ids[0], 1), ErrorCode::NONE);
 }
+
+/// CG-30: the log may take long to write a new id. Whoever waits for it is not silent, and is told what it is then.
+#[test]
+fn an_instance_that_waits_for_its_new_id_to_be_written_is_not_silent() {
+    let instance = |r: &mut JoinGroupRequest| r.group_instance_id = Some("i".into());
+    let mut f = Fixture::new();
+    let to = f.join_with("", instance);
+    f.pass(3 * SECOND);
+    let id = f.joined(to).member_id;
+    f.assign(&[id], 1);
+    let to = f.join_with("", instance);
+    f.pass(8 * SECOND);
+    f.finish_writes();
+    let id = f.joined(to).member_id;
+    f.pass(8 * SECOND);
+    assert_eq!(f.heartbeat(&id, 1), ErrorCode::NONE);
+
+    // Another one comes while the log writes the first one's.
+    let first = f.join_with("", instance);
+    let second = f.join_with("", instance);
+    f.finish_writes();
+    assert_eq!(f.joined(first).error_code, ErrorCode::FENCED_INSTANCE_ID);
+    assert_eq!(f.joined(second).error_code, ErrorCode::NONE);
+
+    // The log takes longer than a session lasts.
+    let to = f.join_with("", instance);
+    f.pass(11 * SECOND);
+    f.finish_writes();
+    assert_eq!(f.joined(to).error_code, ErrorCode::UNKNOWN_MEMBER_ID);
+}

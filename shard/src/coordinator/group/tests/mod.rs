@@ -36,6 +36,8 @@ struct Fixture {
     /// What was committed, for replays.
     log: Vec<GroupRecord>,
     answers: BTreeMap<ReplyTo, GroupReply>,
+    /// When each request was answered.
+    answered: BTreeMap<ReplyTo, Instant>,
     fresh: u64,
 }
 
@@ -63,6 +65,7 @@ impl Fixture {
             pending: Vec::new(),
             log: Vec::new(),
             answers: BTreeMap::new(),
+            answered: BTreeMap::new(),
             fresh: 0,
         }
     }
@@ -84,6 +87,7 @@ impl Fixture {
         while let Some(output) = self.coordinator.poll_output() {
             match output {
                 GroupOutput::Reply { to, reply } => {
+                    self.answered.insert(to, self.now);
                     assert!(self.answers.insert(to, reply).is_none(), "answered twice");
                 }
                 GroupOutput::Append { write, records } => {
@@ -214,10 +218,15 @@ impl Fixture {
     }
 
     fn sync(&mut self, id: &Str, generation: i32, assign: &[Str]) -> ReplyTo {
+        self.sync_as(id, None, generation, assign)
+    }
+
+    fn sync_as(&mut self, id: &Str, instance: Option<Str>, generation: i32, assign: &[Str]) -> ReplyTo {
         self.send(GroupRequest::Sync(SyncGroupRequest {
             group_id: "g".into(),
             generation_id: generation,
             member_id: id.clone(),
+            group_instance_id: instance,
             protocol_type: Some("consumer".into()),
             protocol_name: Some("range".into()),
             assignments: assign
