@@ -236,7 +236,6 @@ impl Fixture {
                     assignment: id.as_bytes().clone(),
                 })
                 .collect(),
-            ..SyncGroupRequest::default()
         }))
     }
 
