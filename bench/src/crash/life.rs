@@ -29,7 +29,7 @@ use storage::types::{LeaderEpoch, Offset};
 use super::NOW_MS;
 use super::batches::{PLAIN, Producer, content, data, marker};
 use super::check::{check, read};
-use super::model::{LogModel, Model, Presence, Role, Sent};
+use super::model::{LogModel, Model, Presence, ProducerFacts, Role, Sent};
 
 /// The log directory of all lives.
 pub const DIR: &str = "/data";
@@ -259,7 +259,7 @@ impl Life {
             _ => self.rng.between(64 << 10, 90 << 10),
         } as usize;
         let records = self.rng.between(1, 3) as i32;
-        let producer = self.producer(index);
+        let producer = self.producer(index, home);
         let fill = self.rng.between(0, 255) as u8;
         let bytes = data(records, size, NOW_MS + round as i64, producer, fill);
         let role = if producer.id < 0 {
@@ -276,13 +276,13 @@ impl Life {
     }
 
     /// Who writes next to a log: nobody known, or one of its producers, now and then in a new epoch.
-    fn producer(&mut self, index: usize) -> Producer {
+    fn producer(&mut self, index: usize, home: Home) -> Producer {
         let which = self.rng.index(PRODUCERS.len() + 1);
         let Some(id) = PRODUCERS.get(which).copied() else {
             return PLAIN;
         };
         let is_transactional = which > 0;
-        let known = self.model.borrow().logs[index].producers().get(&id).copied();
+        let known = self.known_producer(index, home, id);
         let mut producer = Producer {
             id,
             epoch: known.map_or(0, |facts| facts.epoch),
@@ -294,6 +294,24 @@ impl Life {
             producer.sequence = 0;
         }
         producer
+    }
+
+    /// What a producer wrote: the model says so, but for a log that lost its end, where only the log can.
+    fn known_producer(&self, index: usize, home: Home, id: i64) -> Option<ProducerFacts> {
+        let model = self.model.borrow();
+        if !model.logs[index].began_again {
+            return model.logs[index].producers().get(&id).copied();
+        }
+        let known = self.stores[home.shard].producers(home.log);
+        known
+            .iter()
+            .find(|known| known.producer_id.0 == id)
+            .map(|known| ProducerFacts {
+                epoch: known.epoch,
+                last_sequence: known.last_sequence,
+                transaction_start: known.transaction_start,
+                last_offset: Offset::NONE,
+            })
     }
 
     fn end_transaction(&mut self, round: usize) -> Result<(), StorageError> {

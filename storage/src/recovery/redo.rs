@@ -54,6 +54,10 @@ struct LogRedo {
     /// The last segment that was not there although frames go on in its middle: it was deleted after them, so the log
     /// must start above it.
     skipped: Option<Offset>,
+    /// The last segment that was not there when its first frame came.
+    created: Option<Offset>,
+    /// Those of them that were deleted too: their frames do not hold all bytes, so what was made of them goes again.
+    half_made: Vec<Offset>,
     /// What was durable is not as its frames say. The log is left as it is; the others go on.
     damage: Option<Box<Damage>>,
 }
@@ -144,8 +148,11 @@ impl<'a, D: Disk> Redo<'a, D> {
             log.unless_damaged(checked)?;
             if let Some(damage) = &log.damage {
                 record.damage = Some(DamageRecord::new(damage, self.dir));
-            } else if !log.is_loose {
-                log.cut_files(self.disk).await?;
+            } else {
+                log.remove_half_made(self.disk).await?;
+                if !log.is_loose {
+                    log.cut_files(self.disk).await?;
+                }
             }
         }
         self.rested.keep_starts(records);
@@ -204,6 +211,8 @@ impl<'a, D: Disk> Redo<'a, D> {
                 is_truncated: false,
                 is_loose: false,
                 skipped: None,
+                created: None,
+                half_made: Vec::new(),
                 damage: None,
             },
         );
@@ -418,7 +427,11 @@ impl LogRedo {
         };
         let expected = u32::from_le_bytes(*crc);
         let path = segment_path(&self.dir, header.segment, SegmentFileKind::Log);
-        let extent = extent_crc(disk, &path, header.position, header.auxiliary).await?;
+        let mut extent = extent_crc(disk, &path, header.position, header.auxiliary).await?;
+        if extent == Extent::Short && durable && self.created == Some(header.segment) {
+            self.half_made.push(header.segment);
+            extent = Extent::NoFile;
+        }
         if extent == Extent::NoFile && durable {
             self.skipped = self.skipped.max(Some(header.segment));
         }
@@ -459,6 +472,9 @@ impl LogRedo {
         let bytes = std::mem::take(&mut self.collected);
         let (segment, end) = self.end.expect("collected bytes have an end");
         let (to, from) = (u64::from(end), u64::from(end) - bytes.len() as u64);
+        if self.half_made.last() == Some(&segment) {
+            return Ok(0);
+        }
         let path = segment_path(&self.dir, segment, SegmentFileKind::Log);
         let (low, high) = (align_down(from), align_up(to));
         let file = match disk.open(&path, OpenMode::ReadWrite).await {
@@ -468,7 +484,10 @@ impl LogRedo {
                 self.skipped = self.skipped.max(Some(segment));
                 return Ok(0);
             }
-            Err(error) if error.is_not_found() => open_or_create(disk, &path).await?,
+            Err(error) if error.is_not_found() => {
+                self.created = Some(segment);
+                open_or_create(disk, &path).await?
+            }
             Err(error) => return Err(error.into()),
         };
         let size = file.size().await?;
@@ -494,6 +513,14 @@ impl LogRedo {
         chunks.write(&file, low).await?;
         file.close().await?;
         Ok(bytes.len() as u64)
+    }
+
+    async fn remove_half_made<D: Disk>(&self, disk: &D) -> Result<(), StorageError> {
+        for segment in &self.half_made {
+            let path = segment_path(&self.dir, *segment, SegmentFileKind::Log);
+            disk.remove_file(&path).await?;
+        }
+        Ok(())
     }
 
     /// Cuts the last segment to the log's end and removes segments above it. When the last segment was deleted, what lies
