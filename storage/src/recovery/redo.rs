@@ -427,7 +427,8 @@ impl LogRedo {
         };
         let expected = u32::from_le_bytes(*crc);
         let path = segment_path(&self.dir, header.segment, SegmentFileKind::Log);
-        let mut extent = extent_crc(disk, &path, header.position, header.auxiliary).await?;
+        let place = (header.position, header.auxiliary);
+        let mut extent = extent_crc(disk, &path, place, expected, durable).await?;
         if extent == Extent::Short && durable && self.created == Some(header.segment) {
             self.half_made.push(header.segment);
             extent = Extent::NoFile;
@@ -558,19 +559,38 @@ enum Extent {
     Crc(u32),
 }
 
-/// CRC-32C of `len` bytes at `position`.
-async fn extent_crc<D: Disk>(disk: &D, path: &Path, position: u32, len: u32) -> Result<Extent, StorageError> {
-    let file = match disk.open(path, OpenMode::Read).await {
+/// CRC-32C of `len` bytes at `position`. Where a sync of them may have failed (not `durable`) and they are as `expected`, they are
+/// written once more: after a failed sync they can be read although no later sync writes them.
+async fn extent_crc<D: Disk>(
+    disk: &D,
+    path: &Path,
+    (position, len): (u32, u32),
+    expected: u32,
+    durable: bool,
+) -> Result<Extent, StorageError> {
+    let mode = if durable {
+        OpenMode::Read
+    } else {
+        OpenMode::ReadWrite
+    };
+    let file = match disk.open(path, mode).await {
         Ok(file) => file,
         Err(error) if error.is_not_found() => return Ok(Extent::NoFile),
         Err(error) => return Err(error.into()),
     };
     let bytes = read_window(&file, u64::from(position), len as usize).await?;
-    file.close().await?;
-    if bytes.len() < len as usize {
-        return Ok(Extent::Short);
+    let found = if bytes.len() < len as usize {
+        Extent::Short
+    } else {
+        Extent::Crc(crc32c::crc32c(&bytes))
+    };
+    if !durable && found == Extent::Crc(expected) {
+        let mut chunks = Chunks::<D>::new(disk, bytes.len());
+        chunks.put(&bytes);
+        chunks.write(&file, u64::from(position)).await?;
     }
-    Ok(Extent::Crc(crc32c::crc32c(&bytes)))
+    file.close().await?;
+    Ok(found)
 }
 
 async fn open_or_create<D: Disk>(disk: &D, path: &Path) -> Result<D::File, StorageError> {
