@@ -28,8 +28,8 @@ pub enum Fate {
     DirectoryRefused,
 }
 
-/// Flips a bit of a file of ours that can be told from right: index files by time and of transactions, and the prefix of a
-/// batch, have no checksum in Kafka's format. Returns the file.
+/// Flips a bit of a file of ours that can be told from right: index files by time and of transactions, the prefix of a batch, and
+/// the numbers in the file of leader epochs have no checksum in Kafka's format. Returns the file.
 pub fn flip_somewhere(disk: &SimDisk, rng: &mut SimRng) -> Option<PathBuf> {
     const KINDS: [&str; 8] = [
         ".log",
@@ -65,13 +65,16 @@ pub fn flip_somewhere(disk: &SimDisk, rng: &mut SimRng) -> Option<PathBuf> {
     None
 }
 
-/// A byte of the file: of a journal one that was written, of a segment none that has no checksum.
+/// A byte of the file: of a journal one that was written, of a segment none that has no checksum, of leader epochs the version.
 fn place(kind: &str, bytes: &[u8], rng: &mut SimRng) -> usize {
     if kind == ".journal" {
         let written: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at] != 0).collect();
         return written.get(rng.index(written.len())).copied().unwrap_or(0);
     }
     let mut position = rng.index(bytes.len());
+    if kind == "leader-epoch-checkpoint" {
+        return 0;
+    }
     let mut at = 0;
     while kind == ".log"
         && let Some(header) = BatchHeader::parse(&bytes[at..])
