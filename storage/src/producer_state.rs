@@ -19,8 +19,7 @@ use entry::{Entry, NO_EPOCH};
 use snapshot::{SnapshotEntry, SnapshotError};
 use table::Table;
 
-/// The default bound on producers of one log. At the bound, the next new producer takes the place of one that has been
-/// silent for long and has no open transaction.
+/// The default bound on producers of one log; at it, a new one takes the place of one long silent, without a transaction.
 pub const PRODUCERS_MAX: usize = 1 << 20;
 
 /// Snapshots keep the older batches of producers that were active this long before the latest one, milliseconds: clients

@@ -157,8 +157,20 @@ fn is_offline(broker: &Broker, topic: &str, others: &str) {
     assert_eq!(produce(&mut client, topic, 0, b"refused"), storage);
     assert_eq!(fetch(&mut client, topic, 0), (storage, None));
     assert_eq!(list_offset(&mut client, topic, -1).0, storage);
-    let (error, leader, offline) = metadata(&mut client, topic);
-    assert_eq!((error, leader), (ErrorCode::LEADER_NOT_AVAILABLE, -1));
+    // The owner refuses at once; metadata says so when the controller has heard of it.
+    let began = std::time::Instant::now();
+    let offline = loop {
+        let (error, leader, offline) = metadata(&mut client, topic);
+        if (error, leader) == (ErrorCode::LEADER_NOT_AVAILABLE, -1) {
+            break offline;
+        }
+        assert_eq!((error, leader), (ErrorCode::NONE, 1));
+        assert!(
+            began.elapsed() < crate::support::PATIENCE,
+            "it has a leader still"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    };
     assert_eq!(offline.len(), 1, "{offline:?}");
 
     let (error, leader, offline) = metadata(&mut client, others);

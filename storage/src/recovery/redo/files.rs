@@ -1,0 +1,170 @@
+//! What a replay does to the files of a log: writes what it collected, compares extents, ends and removes segments.
+
+use std::path::Path;
+
+use super::{LogRedo, damage};
+use crate::checkpoint::{CheckpointError, partition_metadata, write_plain};
+use crate::commit::buffers::Chunks;
+use crate::disk::{Disk, DiskFile, OpenMode, align_down, align_up};
+use crate::error::StorageError;
+use crate::layout::{FileName, PARTITION_METADATA_FILE, SegmentFile as SegmentFileKind};
+use crate::log::read::read_window;
+use crate::log::segment_path;
+
+impl LogRedo {
+    /// The directory says whose it is: that file is not synced when a log is made, and without it the directory could be taken
+    /// for that of a later topic of the same name.
+    pub(super) async fn write_metadata<D: Disk>(&self, disk: &D) -> Result<(), StorageError> {
+        let path = self.dir.join(PARTITION_METADATA_FILE);
+        match partition_metadata::load(disk, &path).await {
+            Ok(Some(_)) => return Ok(()),
+            Err(CheckpointError::Disk(error)) => return Err(error.into()),
+            Ok(None) | Err(_) => {}
+        }
+        let text = partition_metadata::format(self.id.topic);
+        match write_plain(disk, &path, text.as_bytes()).await {
+            Err(error) if !error.is_not_found() => Err(error.into()),
+            _ => Ok(()), // a directory that is missing is reported by whoever opens it
+        }
+    }
+
+    /// Writes the collected bytes. Returns how many.
+    pub(super) async fn write<D: Disk>(&mut self, disk: &D) -> Result<u64, StorageError> {
+        if self.collected.is_empty() {
+            return Ok(0);
+        }
+        let bytes = std::mem::take(&mut self.collected);
+        let (segment, end) = self.end.expect("collected bytes have an end");
+        let (to, from) = (u64::from(end), u64::from(end) - bytes.len() as u64);
+        if self.half_made.last() == Some(&segment) {
+            return Ok(0);
+        }
+        let path = segment_path(&self.dir, segment, SegmentFileKind::Log);
+        let (low, high) = (align_down(from), align_up(to));
+        let file = match disk.open(&path, OpenMode::ReadWrite).await {
+            Ok(file) => file,
+            // The name of a file is durable before its journal frames go: it was deleted since.
+            Err(error) if error.is_not_found() && from > 0 && !self.is_loose => {
+                self.skipped = self.skipped.max(Some(segment));
+                return Ok(0);
+            }
+            Err(error) if error.is_not_found() => {
+                self.created = Some(segment);
+                open_or_create(disk, &path).await?
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let size = file.size().await?;
+        let before = read_window(&file, low, (from - low) as usize).await?;
+        let missing = (from - low) as usize - before.len();
+        if missing > 0 && !self.is_loose {
+            return Err(damage(
+                &path,
+                size,
+                format!("a file of {size} bytes where {from} were durable"),
+            ));
+        }
+        let behind = if size > to {
+            read_window(&file, to, (high - to) as usize).await?
+        } else {
+            bytes::Bytes::new()
+        };
+        let mut chunks = Chunks::<D>::new(disk, (high - low) as usize);
+        chunks.put(&before);
+        chunks.put(&vec![0; missing]);
+        chunks.put(&bytes);
+        chunks.put(&behind);
+        chunks.write(&file, low).await?;
+        file.close().await?;
+        Ok(bytes.len() as u64)
+    }
+
+    pub(super) async fn remove_half_made<D: Disk>(&self, disk: &D) -> Result<(), StorageError> {
+        for segment in &self.half_made {
+            let path = segment_path(&self.dir, *segment, SegmentFileKind::Log);
+            disk.remove_file(&path).await?;
+        }
+        Ok(())
+    }
+
+    /// Cuts the last segment to the log's end and removes segments above it. When the last segment was deleted, what lies
+    /// above it was begun later, and nothing is cut.
+    pub(super) async fn cut_files<D: Disk>(&self, disk: &D) -> Result<(), StorageError> {
+        let Some((segment, end)) = self.end else {
+            return Ok(());
+        };
+        if self.skipped == Some(segment) {
+            return Ok(());
+        }
+        let file = open_or_create(disk, &segment_path(&self.dir, segment, SegmentFileKind::Log)).await?;
+        file.truncate(u64::from(end)).await?;
+        file.close().await?;
+        for entry in disk.list(&self.dir).await? {
+            if let FileName::Segment {
+                file: SegmentFileKind::Log,
+                base,
+                mark: None,
+            } = FileName::parse(&entry.name)
+                && base > segment
+            {
+                disk.remove_file(&self.dir.join(&entry.name)).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is found where an extent should be.
+#[derive(PartialEq, Eq)]
+pub(super) enum Extent {
+    NoFile,
+    Short,
+    Crc(u32),
+}
+
+/// CRC-32C of `len` bytes at `position`. Where a sync of them may have failed (not `durable`) and they are as `expected`, they are
+/// written once more: after a failed sync they can be read although no later sync writes them.
+pub(super) async fn extent_crc<D: Disk>(
+    disk: &D,
+    path: &Path,
+    (position, len): (u32, u32),
+    expected: u32,
+    durable: bool,
+) -> Result<Extent, StorageError> {
+    let mode = if durable {
+        OpenMode::Read
+    } else {
+        OpenMode::ReadWrite
+    };
+    let file = match disk.open(path, mode).await {
+        Ok(file) => file,
+        Err(error) if error.is_not_found() => return Ok(Extent::NoFile),
+        Err(error) => return Err(error.into()),
+    };
+    let bytes = read_window(&file, u64::from(position), len as usize).await?;
+    let found = if bytes.len() < len as usize {
+        Extent::Short
+    } else {
+        Extent::Crc(crc32c::crc32c(&bytes))
+    };
+    if !durable && found == Extent::Crc(expected) {
+        let mut chunks = Chunks::<D>::new(disk, bytes.len());
+        chunks.put(&bytes);
+        chunks.write(&file, u64::from(position)).await?;
+    }
+    file.close().await?;
+    Ok(found)
+}
+
+async fn open_or_create<D: Disk>(disk: &D, path: &Path) -> Result<D::File, StorageError> {
+    match disk.open(path, OpenMode::ReadWrite).await {
+        Ok(file) => Ok(file),
+        Err(error) if error.is_not_found() => {
+            if let Some(parent) = path.parent() {
+                disk.create_dir(parent).await?;
+            }
+            Ok(disk.open(path, OpenMode::CreateNew).await?)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
