@@ -44,29 +44,23 @@ pub(super) async fn read_content<D: Disk>(
     };
     let mut position = BLOCK_BYTES as u64;
     content.stop = loop {
-        match read_commit(&mut window, position, generation, size).await? {
-            Ok((place, retired)) => {
-                let sequence = place.header.sequence;
-                content
-                    .retired
-                    .extend(retired.into_iter().map(|incarnation| (sequence, incarnation)));
-                position = align_up(position + place.header.commit_bytes() as u64);
-                content.commits.push(place);
-            }
+        let (place, retired) = match read_commit(&mut window, position, generation, size).await? {
+            Ok(found) => found,
             Err(invalid) => {
                 let last = content.commits.last().map(|place| place.header.sequence);
                 let damaged = damaged_commit(&mut window, position, generation, size, last, invalid).await?;
-                let Some((place, retired)) = damaged else {
+                let Some(found) = damaged else {
                     break (position, invalid);
                 };
-                let sequence = place.header.sequence;
-                content
-                    .retired
-                    .extend(retired.into_iter().map(|incarnation| (sequence, incarnation)));
-                position = align_up(position + place.header.commit_bytes() as u64);
-                content.commits.push(place);
+                found
             }
-        }
+        };
+        let sequence = place.header.sequence;
+        content
+            .retired
+            .extend(retired.into_iter().map(|incarnation| (sequence, incarnation)));
+        position = align_up(position + place.header.commit_bytes() as u64);
+        content.commits.push(place);
     };
     while position + (BLOCK_BYTES as u64) <= size {
         position += BLOCK_BYTES as u64;
