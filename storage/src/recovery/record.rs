@@ -98,6 +98,20 @@ impl Checkpoint for DirectoryRecord {
 }
 
 impl LogRecord {
+    /// A log of which nothing is known but its name, the directory's.
+    pub(crate) fn new(id: LogId, directory: &str) -> Self {
+        Self {
+            topic: id.topic.0,
+            partition: id.partition,
+            directory: directory.to_owned(),
+            log_start: 0,
+            durable_end: 0,
+            epochs: Vec::new(),
+            place: None,
+            damage: None,
+        }
+    }
+
     /// The log.
     #[must_use]
     pub const fn id(&self) -> LogId {

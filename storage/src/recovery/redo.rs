@@ -140,9 +140,9 @@ impl<'a, D: Disk> Redo<'a, D> {
             }
             let record = records
                 .entry(log.name.clone())
-                .or_insert_with(|| log.new_record());
+                .or_insert_with(|| LogRecord::new(log.id, &log.name));
             if record.id() != log.id {
-                *record = log.new_record(); // the topic was deleted and created anew
+                *record = LogRecord::new(log.id, &log.name); // the topic was deleted and created anew
             }
             log.update(record);
             let checked = log.check_skipped(record).map(|()| 0);
@@ -290,19 +290,6 @@ impl LogRedo {
                 Ok(0)
             }
             result => result,
-        }
-    }
-
-    const fn new_record(&self) -> LogRecord {
-        LogRecord {
-            topic: self.id.topic.0,
-            partition: self.id.partition,
-            directory: String::new(),
-            log_start: 0,
-            durable_end: 0,
-            epochs: Vec::new(),
-            place: None,
-            damage: None,
         }
     }
 

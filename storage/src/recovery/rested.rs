@@ -67,26 +67,11 @@ impl RestedLogs {
         for rested in moved.filter(|rested| !self.has_deleted(rested.id)) {
             let record = records
                 .entry(rested.name.clone())
-                .or_insert_with(|| rested.new_record());
+                .or_insert_with(|| LogRecord::new(rested.id, &rested.name));
             if record.id() != rested.id {
-                *record = rested.new_record(); // the topic that the checkpoint knows was deleted, and created anew
+                *record = LogRecord::new(rested.id, &rested.name); // the topic that the checkpoint knows was deleted, and created anew
             }
             record.log_start = record.log_start.max(rested.log_start.0);
-        }
-    }
-}
-
-impl Rested {
-    fn new_record(&self) -> LogRecord {
-        LogRecord {
-            topic: self.id.topic.0,
-            partition: self.id.partition,
-            directory: self.name.clone(),
-            log_start: 0,
-            durable_end: 0,
-            epochs: Vec::new(),
-            place: None,
-            damage: None,
         }
     }
 }
