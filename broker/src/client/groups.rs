@@ -301,6 +301,27 @@ impl Client {
         })
     }
 
+    /// Deletes groups, one after the other; the outcome for each that was tried. When the time is over the rest is not tried, and
+    /// that is the last outcome.
+    pub fn delete_groups<'g>(&mut self, groups: &'g [String]) -> Vec<(&'g String, Result<(), ClientError>)> {
+        let mut outcomes = Vec::with_capacity(groups.len());
+        for (number, group) in groups.iter().enumerate() {
+            self.patience
+                .tick(&format!("{number} of {} groups are done", groups.len()));
+            if self.patience.left().is_none() {
+                let left = groups.len() - number;
+                let sentence = format!(
+                    "{left} of {} groups, from '{group}' on, were not deleted within the time; say --timeout SECONDS for more",
+                    groups.len()
+                );
+                outcomes.push((group, Err(ClientError::new(super::error::Kind::TimedOut, sentence))));
+                break;
+            }
+            outcomes.push((group, self.delete_group(group)));
+        }
+        outcomes
+    }
+
     /// Deletes committed offsets of a group; the outcome for each partition.
     ///
     /// # Errors

@@ -152,7 +152,7 @@ pub(super) fn run(args: &GroupArgs) -> Result<(), Failure> {
 fn delete(remote: &Remote, client: &mut Client, groups: &[String], yes: bool) -> Result<(), Failure> {
     let what = format!("Delete {} with all committed offsets", clean(&groups.join(", ")));
     confirm(yes, &what)?;
-    let outcomes: Vec<_> = groups.iter().map(|g| (g, client.delete_group(g))).collect();
+    let outcomes = client.delete_groups(groups);
     let done = done(&outcomes);
     remote.print(&Report {
         text: done

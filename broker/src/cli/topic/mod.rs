@@ -251,20 +251,56 @@ fn alter(
         let sentence = "nothing to alter: say --partitions, --config NAME=VALUE or --unset NAME";
         return Err(Failure::new(Status::Usage, sentence));
     }
+    check_names(configs, unset)?;
     client.topic(topic)?;
     if let Some(count) = partitions {
         client.add_partitions(topic, count)?;
     }
-    if !configs.is_empty() || !unset.is_empty() {
-        client.alter_configs(topic, configs, unset)?;
+    if configs.is_empty() && unset.is_empty() {
+        return Ok(());
     }
-    Ok(())
+    client.alter_configs(topic, configs, unset).map_err(|error| {
+        let mut failure = Failure::from(error);
+        if let Some(count) = partitions {
+            failure.sentence = format!(
+                "topic '{topic}' has {count} partitions now, its configs are as they were: {}",
+                failure.sentence
+            );
+        }
+        failure
+    })
+}
+
+/// Each config is changed once, or it is not known what is meant.
+fn check_names(configs: &[(String, String)], unset: &[String]) -> Result<(), Failure> {
+    let mut names: Vec<&str> = configs.iter().map(|(name, _)| name.as_str()).collect();
+    names.extend(unset.iter().map(String::as_str));
+    names.sort_unstable();
+    let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) else {
+        return Ok(());
+    };
+    let sentence = format!(
+        "config '{}' is given more than once in --config and --unset; nothing was changed",
+        clean(twice[0])
+    );
+    Err(Failure::new(Status::Usage, sentence))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::client::PartitionView;
+
+    #[test]
+    fn a_config_is_set_or_unset_once() {
+        let set = |name: &str| (name.to_owned(), "1".to_owned());
+        let unset = ["retention.ms".to_owned()];
+        assert_eq!(check_names(&[set("a"), set("b")], &unset), Ok(()));
+        for twice in [vec![set("retention.ms")], vec![set("a"), set("a")]] {
+            let failure = check_names(&twice, &unset).unwrap_err();
+            assert_eq!(failure.status, Status::Usage);
+        }
+    }
 
     #[test]
     fn a_list_counts_what_is_not_as_it_should_be() {
