@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use shard::budget::{Budget, BudgetLimits};
+use shard::cleaner::{self, CleanerSettings};
 use shard::config::BrokerLayers;
 use shard::coordinator::driver::GroupDriver;
 use shard::driver::OwnerDriver;
@@ -168,7 +169,7 @@ pub fn start<E: Env, L: LogsIo>(
             fail_everywhere(&broker, dir); // another shard may have it open
         }
     }
-    let retention = start_background(env, &broker.settings, &driver, logs);
+    let retention = start_background(env, &broker, &driver, logs);
 
     let (publications, to_follow) = flume::unbounded();
     env.spawn(publish::follow(
@@ -214,10 +215,11 @@ fn view_of_nothing(settings: &Settings, shards: u16) -> View {
 /// Starts what goes on beside the requests: idle producers are forgotten, segments are read again, old ones removed.
 fn start_background<E: Env, L: LogsIo>(
     env: &E,
-    settings: &Settings,
+    broker: &Rc<Broker<E>>,
     driver: &OwnerDriver<E, L, NodeMessage>,
     logs: &Dirs<L>,
 ) -> Retention<E, L, NodeMessage> {
+    let settings = &broker.settings;
     let interval = settings.producer_check_interval;
     env.spawn_background(driver.clone().forget_idle_producers(interval));
     if settings.scrub_bytes_per_second > 0 {
@@ -227,7 +229,29 @@ fn start_background<E: Env, L: LogsIo>(
     }
     let retention = Retention::new(env.clone(), driver.clone(), logs.clone(), settings.retention);
     env.spawn_background(retention.clone().run());
+    start_cleaners(env, broker, logs);
     retention
+}
+
+/// Each directory of each shard has a cleaner of its own, with its part of what the broker's may use.
+fn start_cleaners<E: Env, L: LogsIo>(env: &E, broker: &Rc<Broker<E>>, logs: &Dirs<L>) {
+    let cleaners = logs.iter().count();
+    for (_, logs) in logs.iter() {
+        let configured = broker.clone();
+        let settings = move || {
+            let (view, settings) = (configured.view(), &configured.settings);
+            let layers = view.image.configs.layers(settings.node_id, &settings.fixed);
+            CleanerSettings::resolve(&layers, usize::from(configured.router.shards()) * cleaners)
+        };
+        let budget = broker.budget.clone();
+        env.spawn_background(cleaner::run(
+            env.clone(),
+            logs.clone(),
+            budget,
+            cleaners as u64,
+            settings,
+        ));
+    }
 }
 
 /// A directory has failed on this shard. Where the node can do without it, only its partitions are offline (Kafka's rule: not

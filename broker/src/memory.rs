@@ -19,6 +19,9 @@ const FETCH_BYTES_MAX: u64 = 128 << 20;
 /// Cached batches take at most this much of all shards together, bytes, so that an idle broker stays small.
 const CACHE_BYTES_MAX: u64 = 256 << 20;
 
+/// Compaction takes at most this much of all shards together, bytes: Kafka's default for its offset maps, and buffers.
+const COMPACTION_BYTES_MAX: u64 = 160 << 20;
+
 /// What is read ahead takes at most this much of all shards together, bytes.
 const READ_AHEAD_BYTES_MAX: u64 = 128 << 20;
 
@@ -100,7 +103,8 @@ pub fn divide(bytes: u64, shards: u16, request_bytes_max: usize) -> ShardMemory 
     let shards = u64::from(shards.max(1));
     let largest = largest(request_bytes_max);
     let extra = (all / shards).saturating_sub(SHARD_BYTES_BASE + 2 * largest);
-    let cache = (SHARD_BYTES_BASE / 8 + extra / 4).min(CACHE_BYTES_MAX / shards);
+    let compaction = (SHARD_BYTES_BASE / 32 + extra / 16).min(COMPACTION_BYTES_MAX / shards);
+    let cache = (SHARD_BYTES_BASE / 32 * 3 + extra / 4).min(CACHE_BYTES_MAX / shards);
     let write = SHARD_BYTES_BASE / 4 + extra / 8;
     let responses = SHARD_BYTES_BASE / 8 + extra / 16;
     let reserved = SHARD_BYTES_BASE / 16 + extra / 32;
@@ -108,7 +112,8 @@ pub fn divide(bytes: u64, shards: u16, request_bytes_max: usize) -> ShardMemory 
     let small = SHARD_BYTES_BASE / 16 + extra / 32;
     let read_ahead = (SHARD_BYTES_BASE / 16 + extra / 16).min(READ_AHEAD_BYTES_MAX / shards);
     let fetches = largest + (extra / 8).min(FETCH_BYTES_MAX);
-    let others = cache + 2 * write + responses + reserved + coordinators + small + read_ahead + fetches;
+    let others =
+        cache + compaction + 2 * write + responses + reserved + coordinators + small + read_ahead + fetches;
     let requests = (all / shards).saturating_sub(others).max(largest);
     let mut classes = [ClassLimits::default(); BUDGET_CLASSES];
     for (class, max_bytes) in [
@@ -122,6 +127,7 @@ pub fn divide(bytes: u64, shards: u16, request_bytes_max: usize) -> ShardMemory 
     for (class, bytes) in [
         (BudgetClass::InterBroker, reserved),
         (BudgetClass::Coordinator, coordinators),
+        (BudgetClass::Compaction, compaction),
     ] {
         classes[class as usize] = ClassLimits {
             reserved_bytes: bytes,

@@ -2,6 +2,7 @@
 //! Nothing here does I/O but `runtime/` (feature `runtime`), the only executor code of the project.
 
 pub mod budget;
+pub mod cleaner;
 pub mod config;
 pub mod connection;
 pub mod controller;

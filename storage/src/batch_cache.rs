@@ -265,6 +265,19 @@ impl BatchCache {
         self.evict();
     }
 
+    /// What lies wholly below `end` was rewritten on disk: batches there that are written are forgotten.
+    pub fn forget_before(&mut self, log: u32, end: Offset) {
+        while let Some(batch) = self
+            .logs
+            .get_mut(&log)
+            .and_then(|batches| batches.pop_before(end))
+        {
+            self.forget(batch, true);
+        }
+        self.drop_if_empty(log);
+        self.drop_stale_tokens();
+    }
+
     /// The log is gone, or will never be read here again: all its batches are forgotten, written or not.
     pub fn invalidate(&mut self, log: u32) {
         self.truncate(log, Offset(i64::MIN));

@@ -248,6 +248,10 @@ impl<D: Disk> Store<D> {
         let path = shard_path(&self.dir, self.shard);
         let saved = envelope::save(&self.disk, &path, &record).await;
         saved.map_err(|error| self.fail(error))?;
+        self.covered_sequence.set(covered_sequence);
+        for log in &logs {
+            log.state.borrow_mut().marks.note();
+        }
         self.look_at_space().await;
         Ok(())
     }
@@ -259,6 +263,27 @@ impl<D: Disk> Store<D> {
         later
             .map(|log| log.state.borrow().record(log.id, &log.name))
             .collect()
+    }
+
+    /// Writes what the log has into its segments, and a checkpoint that says so. It may take a second time until that covers
+    /// a log that is appended to.
+    pub(crate) async fn note_place(&self, log: &Rc<Log<D>>) -> Result<(), StorageError> {
+        self.flush_log(log, FlushTo::End).await?;
+        // One checkpoint at a time.
+        self.moved
+            .until(|| (self.is_offline() || !self.recycling.replace(true)).then_some(()))
+            .await;
+        self.check_online()?;
+        let noted = match self.closed.get() {
+            true => Ok(()), // the clean stop writes the last one
+            false => {
+                self.checkpoint(INDEX_ENTRIES_DIRTY_MAX, self.covered_sequence.get())
+                    .await
+            }
+        };
+        self.recycling.set(false);
+        self.moved.notify();
+        noted
     }
 
     /// Writes the log's segments at least up to this segment and position.

@@ -5,6 +5,7 @@ pub mod batch_cache;
 mod bounded_sync;
 pub mod checkpoint;
 pub mod commit;
+pub mod compaction;
 pub mod disk;
 pub mod error;
 mod housekeeping;

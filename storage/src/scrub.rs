@@ -283,6 +283,9 @@ impl<D: Disk> Store<D> {
             return;
         };
         let log = self.find_log(turn.log).and_then(|log| self.log(log));
+        if let Some(log) = &log {
+            self.until_swapped(log).await; // the file and what is known of it are another's until then
+        }
         let next = log
             .as_ref()
             .and_then(|log| log.state.borrow().to_scrub(turn.from));

@@ -17,29 +17,35 @@ impl<D: Disk> Store<D> {
         log: &Rc<Log<D>>,
         base: Offset,
     ) -> Result<Rc<SegmentFile<D>>, DiskError> {
-        let (open, ahead) = {
+        let (open, ahead, version) = {
             let state = log.state.borrow();
             let segment = state.segment(base);
-            segment.map_or((None, 0), |segment| (segment.file.clone(), segment.ahead_bytes))
+            segment.map_or((None, 0, 0), |segment| {
+                (segment.file.clone(), segment.ahead_bytes, segment.version)
+            })
         };
         if let Some(file) = open {
             return Ok(file);
         }
         let path = log.segment_path(base);
         let file = SegmentFile::open(&self.disk, &path, false, ahead, &self.headroom).await?;
-        Ok(self.keep_open(log, base, file))
+        Ok(self.keep_open(log, base, version, file))
     }
 
-    /// The segment's file was opened; returns the one to use, which is another if somebody was faster.
+    /// The file of this version of the segment was opened; returns the one to use, which is another if somebody was faster.
     pub(crate) fn keep_open(
         &self,
         log: &Rc<Log<D>>,
         base: Offset,
+        version: u32,
         file: SegmentFile<D>,
     ) -> Rc<SegmentFile<D>> {
         let file = Rc::new(file);
         let mut state = log.state.borrow_mut();
-        match state.segment_mut(base) {
+        match state
+            .segment_mut(base)
+            .filter(|segment| segment.version == version)
+        {
             Some(segment) => match &segment.file {
                 Some(faster) => {
                     file.park(); // what is allocated ahead is charged through the other one

@@ -4,6 +4,7 @@ use std::cell::Cell;
 
 use crate::batch_cache::CacheStats;
 use crate::commit::run::CommitOutcome;
+use crate::compaction::CleanerStats;
 use crate::disk::Disk;
 use crate::io_class::{IO_CLASSES, IoTotals};
 pub use crate::removal::RemovalTotals;
@@ -52,6 +53,8 @@ pub struct StoreStats {
     pub damaged_places: usize,
     /// Reads that met one.
     pub damaged_reads: u64,
+    /// What compaction has done.
+    pub cleaner: CleanerStats,
     /// A write or sync failed: the log directory is offline here.
     pub is_offline: bool,
 }
@@ -101,6 +104,7 @@ impl StoreStats {
             synced_ns: a.synced_ns + b.synced_ns,
             io: std::array::from_fn(|class| a.io[class].merged(b.io[class])),
             scrub: a.scrub.merged(b.scrub),
+            cleaner: a.cleaner.merged(b.cleaner),
             space: SpaceStats::default(),
             removals: a.removals.merged(b.removals),
             damaged_places: a.damaged_places + b.damaged_places,
@@ -148,6 +152,7 @@ impl<D: Disk> Store<D> {
             removals: self.removals.totals(),
             damaged_places,
             damaged_reads,
+            cleaner: self.cleaner.stats(),
             is_offline: self.is_offline(),
         }
     }

@@ -12,6 +12,8 @@ use crate::batch_cache::BatchCache;
 use crate::commit::planner::{CommitLimits, Planner};
 use crate::commit::run::ControlFrame;
 use crate::commit::seal::Seal;
+use crate::compaction::progress;
+use crate::compaction::state::Cleaner;
 use crate::disk::{Disk, DiskError};
 use crate::error::{AppendError, StorageError};
 use crate::io_class::IoLimits;
@@ -120,6 +122,8 @@ pub struct Store<D: Disk> {
     pub(crate) planning: Cell<bool>,
     /// A journal file is being recycled.
     pub(crate) recycling: Cell<bool>,
+    /// What the last checkpoint says of the journal: the commits up to this one are in the segments.
+    pub(crate) covered_sequence: Cell<u64>,
     /// The clean stop has begun.
     pub(crate) closed: Cell<bool>,
     pub(crate) commits_started: Cell<u64>,
@@ -127,6 +131,8 @@ pub struct Store<D: Disk> {
     pub(crate) commit_totals: Cell<CommitTotals>,
     /// Open segment files.
     pub(crate) files: RefCell<OpenFiles>,
+    /// How far its logs are compacted.
+    pub(crate) cleaner: Cleaner,
     /// What may be allocated ahead in them.
     pub(crate) headroom: Rc<Headroom>,
     /// The free space, and what happens without.
@@ -178,6 +184,7 @@ impl<D: Disk> Store<D> {
         options: StoreOptions,
     ) -> Result<Rc<Self>, StorageError> {
         let merged = load_directory(&disk, dir).await?;
+        let cleaned = progress::load(&disk, dir).await?;
         let journal = Journal::open(&disk, dir, shard, merged.run + 1, options.journal).await?;
         let doomed = if shard == 0 {
             deleted_directories(&disk, dir).await?
@@ -209,11 +216,13 @@ impl<D: Disk> Store<D> {
             unwritten_bytes: Cell::new(0),
             planning: Cell::new(false),
             recycling: Cell::new(false),
+            covered_sequence: Cell::new(0),
             closed: Cell::new(false),
             commits_started: Cell::new(0),
             commits_ended: Cell::new(0),
             commit_totals: Cell::default(),
             files: RefCell::new(OpenFiles::new(options.open_files_max)),
+            cleaner: Cleaner::new(cleaned),
             headroom: Rc::new(Headroom::new(options.shards)),
             space: SpaceWatch::default(),
             ahead: RefCell::new(ReadAhead::new(options.read_ahead)),

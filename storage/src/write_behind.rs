@@ -138,7 +138,7 @@ impl<D: Disk> Store<D> {
         }
         let path = log.segment_path(base);
         let file = SegmentFile::open(&self.disk, &path, true, 0, &self.headroom).await;
-        self.keep_open(log, base, file.map_err(|error| self.fail(error))?);
+        self.keep_open(log, base, 0, file.map_err(|error| self.fail(error))?);
         self.name_later(log.log_ref.slot);
         Ok(())
     }

@@ -116,7 +116,9 @@ fn drive(handle: &SimHandle, store: &Rc<Store<SimDisk>>, all: &All, committers: 
     handle.spawn(sync_loop(handle.clone(), Rc::clone(store)));
 }
 
-async fn work(handle: SimHandle, store: Rc<Store<SimDisk>>, all: All, mut rng: SimRng) {
+/// Appends to the logs and changes their classes. `ends_in_change`: only until a change to class `fsync` leaves something unsynced,
+/// which is so for a moment only.
+async fn work(handle: SimHandle, store: Rc<Store<SimDisk>>, all: All, mut rng: SimRng, ends_in_change: bool) {
     let logs: Vec<LogRef> = all.borrow().keys().copied().collect();
     for round in 0..500u32 {
         let number = rng.between(0, u64::from(LOGS) - 1) as u8;
@@ -125,6 +127,9 @@ async fn work(handle: SimHandle, store: Rc<Store<SimDisk>>, all: All, mut rng: S
             let config = any_config(&mut rng);
             store.set_config(log, config.clone());
             all.borrow_mut().entry(log).or_default().config = config;
+            if ends_in_change && store.loss_windows(now_ms(&handle)).fsync.records > 0 {
+                return;
+            }
         }
         let size = match rng.between(0, 19) {
             0 => 70_000,
@@ -166,7 +171,13 @@ fn life(seed: u64, disk: &SimDisk, executor: SimExecutor) -> Moment {
         }
         drive(&handle, &store, &all, 1 + seed as usize % 2);
         let appends = SimRng::new(seed, "appends");
-        let work = work(handle.clone(), Rc::clone(&store), Rc::clone(&all), appends);
+        let work = work(
+            handle.clone(),
+            Rc::clone(&store),
+            Rc::clone(&all),
+            appends,
+            seed % 4 == 3,
+        );
         or(work, handle.sleep(Duration::from_millis(rng.between(20, 900)))).await;
         let now_ms = now_ms(&handle);
         let windows = store.loss_windows(now_ms);

@@ -42,6 +42,16 @@ pub(super) static RACK: Setup = Setup {
     restarts: false,
 };
 
+/// For compaction: it is always at work.
+pub(super) static CLEANER: Setup = Setup {
+    name: "cleaner",
+    overrides: &[
+        "log.cleaner.backoff.ms=100",
+        "log.cleaner.min.cleanable.ratio=0.001",
+    ],
+    restarts: false,
+};
+
 /// For groups: nobody waits for a second member.
 pub(super) static GROUPS: Setup = Setup {
     name: "groups",

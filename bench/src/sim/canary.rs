@@ -15,6 +15,7 @@ use shard::message::OffsetAnswer;
 use shard::net::{ByteStream, ByteWriter};
 use shard::owner::store::StoreLogs;
 use shard::owner::{Appended, Logs, LogsIo, LookUp, Read};
+use storage::compaction::run::{CleanerLimits, Looked, Pace};
 use storage::disk::sim::SimDisk;
 use storage::error::{AppendError, StorageError};
 use storage::log::query::ProducerSweep;
@@ -262,6 +263,10 @@ impl LogsIo for SimLogs {
 
     async fn retain(&self, log: LogRef, high_watermark: Offset, now: WallMs) -> Result<(), StorageError> {
         self.inner.retain(log, high_watermark, now).await
+    }
+
+    async fn clean<P: Pace>(&self, pace: &P, limits: &CleanerLimits) -> Result<Looked, StorageError> {
+        self.inner.clean(pace, limits).await
     }
 
     async fn delete(&self, log: LogRef) -> Result<(), StorageError> {

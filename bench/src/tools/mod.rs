@@ -2,6 +2,7 @@
 //! `kafka-groups`, and `kafka-dump-log --offsets-decoder` on the files of `__consumer_offsets`. The answers must be equal but for
 //! ids, addresses, times and the order in which a hash map comes out.
 
+pub mod compaction;
 mod decoded;
 mod normal;
 

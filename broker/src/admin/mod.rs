@@ -3,6 +3,7 @@
 //!
 //! It answers from before the first shard runs until the process ends: a probe can tell starting, serving and stopping.
 
+mod cleaner;
 mod door;
 mod exposition;
 mod families;

@@ -1,13 +1,15 @@
 //! One scrape: a message to each shard, the answers put together, the text written on the admin thread.
 
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use shard::ids::ShardId;
 use shard::router::ShardMessage;
 use shard::runtime::port::{PortError, PortReply};
 
 use super::exposition::{Exposition, Kind};
-use super::{Admin, Phase, Running, SHARD_ANSWER_MAX, families, groups, node_families, process, retention};
+use super::{
+    Admin, Phase, Running, SHARD_ANSWER_MAX, cleaner, families, groups, node_families, process, retention,
+};
 use crate::node::NodeMessage;
 use crate::observe::metrics::Snapshot;
 use crate::observe::shard::ShardSnapshot;
@@ -37,6 +39,7 @@ pub(super) async fn scrape(admin: &Admin) -> String {
     node_families::write(&mut text, admin, &shards, &requests);
     families::write(&mut text, settings.node_id, &shards, &requests);
     retention::write(&mut text, &shards);
+    cleaner::write(&mut text, &shards, wall_ms());
     groups::counts(&mut text, &shards);
     if let (Some(ledger), Some(image)) = (&ledger, families::newest_image(&shards)) {
         groups::write(&mut text, ledger, &image, &shards).await;
@@ -77,4 +80,10 @@ pub(super) async fn ask_all<R: Send>(
         answers.push(answer);
     }
     answers
+}
+
+/// Wall-clock time, milliseconds since 1970.
+fn wall_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }

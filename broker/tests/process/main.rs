@@ -5,6 +5,7 @@
 mod admin;
 mod bombs;
 mod cli;
+mod compaction;
 mod damage;
 mod descriptors;
 mod durability;

@@ -7,7 +7,7 @@ use super::batch::{
     Attributes, BATCH_HEADER_BYTES, BatchHeader, MAGIC_V2, NO_LEADER_EPOCH, NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, TimestampType,
 };
-use super::record::{Header, Headers};
+use super::record::{Header, Headers, Record};
 use super::varint::{put_varlong, varlong_len};
 use crate::compression::{Codec, Compressor, EncodeStream};
 
@@ -39,6 +39,10 @@ pub struct BatchOptions {
     pub transactional: bool,
     /// Control records.
     pub control: bool,
+    /// When tombstones and markers of the batch may go, milliseconds (KIP-534): takes the place of the base timestamp.
+    pub delete_horizon: Option<i64>,
+    /// The last offset delta to write whatever the last record's is: a compacted batch keeps its range of offsets.
+    pub last_offset_delta: Option<i32>,
     /// Bytes the batch may take at most, header included.
     pub size_max: usize,
 }
@@ -57,6 +61,8 @@ impl Default for BatchOptions {
             base_sequence: NO_SEQUENCE,
             transactional: false,
             control: false,
+            delete_horizon: None,
+            last_offset_delta: None,
             size_max: BATCH_BYTES_MAX,
         }
     }
@@ -152,7 +158,7 @@ impl<'c> BatchBuilder<'c> {
             out,
             encoder,
             fields: Vec::new(),
-            base_timestamp: None,
+            base_timestamp: options.delete_horizon,
             max_timestamp: NO_TIMESTAMP,
             last_offset_delta: -1,
             count: 0,
@@ -192,6 +198,7 @@ impl<'c> BatchBuilder<'c> {
     /// # Errors
     /// As [`Self::append`].
     pub fn append_at(&mut self, offset: i64, record: &NewRecord<'_>) -> Result<(), BuildError> {
+        check_timestamp(record.timestamp)?;
         let headers = record.headers;
         let headers_len = headers.iter().fold(0usize, |sum, header| {
             sum.saturating_add(blob_len(Some(header.key)))
@@ -217,6 +224,31 @@ impl<'c> BatchBuilder<'c> {
     /// # Errors
     /// As [`Self::append`].
     pub(super) fn append_read(
+        &mut self,
+        offset: i64,
+        timestamp: i64,
+        key: Option<&[u8]>,
+        value: Option<&[u8]>,
+        headers: Headers<'_>,
+    ) -> Result<(), BuildError> {
+        check_timestamp(timestamp)?;
+        self.write_read(offset, timestamp, key, value, headers)
+    }
+
+    /// Takes over a record of a stored batch at its `offset` and with its `timestamp`, whatever that is: it was accepted once.
+    ///
+    /// # Errors
+    /// As [`Self::append`], but for timestamps.
+    pub fn append_stored(
+        &mut self,
+        offset: i64,
+        timestamp: i64,
+        record: &Record<'_>,
+    ) -> Result<(), BuildError> {
+        self.write_read(offset, timestamp, record.key, record.value, record.headers)
+    }
+
+    fn write_read(
         &mut self,
         offset: i64,
         timestamp: i64,
@@ -261,8 +293,9 @@ impl<'c> BatchBuilder<'c> {
                 .with_codec(options.codec)
                 .with_timestamp_type(timestamp_type)
                 .with_transactional(options.transactional)
-                .with_control(options.control),
-            last_offset_delta: self.last_offset_delta,
+                .with_control(options.control)
+                .with_delete_horizon(options.delete_horizon.is_some()),
+            last_offset_delta: options.last_offset_delta.unwrap_or(self.last_offset_delta),
             base_timestamp: self.base_timestamp.unwrap_or(NO_TIMESTAMP),
             max_timestamp: options.append_time.unwrap_or(self.max_timestamp),
             producer_id: options.producer_id,
@@ -289,9 +322,6 @@ impl<'c> BatchBuilder<'c> {
         headers: usize,
         headers_len: usize,
     ) -> Result<(), BuildError> {
-        if timestamp < 0 && timestamp != NO_TIMESTAMP {
-            return Err(BuildError::Timestamp { found: timestamp });
-        }
         let found = offset.wrapping_sub(self.options.base_offset);
         let too_far = BuildError::OffsetDelta { found };
         let offset_delta = i32::try_from(found)
@@ -370,6 +400,14 @@ fn put(encoder: &mut Option<EncodeStream<'_>>, out: &mut Vec<u8>, bytes: &[u8]) 
         Some(encoder) => encoder.write(bytes, out),
         None => out.extend_from_slice(bytes),
     }
+}
+
+/// No version of Kafka writes a negative timestamp other than −1.
+fn check_timestamp(timestamp: i64) -> Result<(), BuildError> {
+    if timestamp < 0 && timestamp != NO_TIMESTAMP {
+        return Err(BuildError::Timestamp { found: timestamp });
+    }
+    Ok(())
 }
 
 /// Bytes of a varint length and what it counts.

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use protocol::{ErrorCode, RecordBytes};
+use storage::compaction::run::{CleanerLimits, Looked, Pace};
 use storage::error::{AppendError, StorageError};
 use storage::log::query::ProducerSweep;
 use storage::log::{LogOffsets, LogSize};
@@ -123,6 +124,8 @@ pub trait LogsIo: Logs + Clone + 'static {
     fn is_retention_due(&self, log: Self::Log, high_watermark: Offset, now: WallMs) -> bool;
     /// Removes what the log's settings let go of, below the high watermark.
     async fn retain(&self, log: Self::Log, high_watermark: Offset, now: WallMs) -> Result<(), StorageError>;
+    /// Looks for the log that compaction is most worth for, and compacts it if that is due.
+    async fn clean<P: Pace>(&self, pace: &P, limits: &CleanerLimits) -> Result<Looked, StorageError>;
     /// The topic is gone: the log takes nothing more, and its files go when their delay is over.
     async fn delete(&self, log: Self::Log) -> Result<(), StorageError>;
     /// Removes the files whose delay is over; returns when the next one's is.

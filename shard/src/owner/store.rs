@@ -4,11 +4,13 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use protocol::{ErrorCode, RecordBytes};
+use storage::compaction::plan::PPM;
+use storage::compaction::run::{CleanerLimits, Looked, Pace};
 use storage::disk::Disk;
 use storage::error::{AppendError, StorageError};
 
 use storage::log::append::AppendBatch;
-use storage::log::config::{Durability, LogConfig};
+use storage::log::config::{CompactionConfig, Durability, LogConfig};
 use storage::log::query::ProducerSweep;
 use storage::log::timestamps::{BatchSearch, TimedOffset};
 use storage::log::{LogOffsets, LogRef, LogSize};
@@ -271,6 +273,10 @@ impl<D: Disk> LogsIo for StoreLogs<D> {
         self.0.retain(log, high_watermark, now.0).await.map(|_| ())
     }
 
+    async fn clean<P: Pace>(&self, pace: &P, limits: &CleanerLimits) -> Result<Looked, StorageError> {
+        self.0.clean(pace, limits).await
+    }
+
     async fn delete(&self, log: LogRef) -> Result<(), StorageError> {
         self.0.delete_log(log).await
     }
@@ -296,9 +302,14 @@ pub fn log_config(settings: &TopicSettings) -> LogConfig {
             .filter(|_| value != i64::MAX)
             .unwrap_or(u64::MAX)
     };
+    let compaction = compaction_config(settings);
     LogConfig {
         segment_bytes: unsigned(settings.segment_bytes),
-        segment_ms: settings.segment_ms,
+        // A record that must be compacted in time must not stay in the active segment for longer (KIP-354).
+        segment_ms: match compaction.enabled {
+            true => settings.segment_ms.min(compaction.max_lag_ms),
+            false => settings.segment_ms,
+        },
         segment_jitter_ms: settings.segment_jitter_ms,
         segment_index_bytes: unsigned(settings.segment_index_bytes),
         index_interval_bytes: unsigned(settings.index_interval_bytes),
@@ -316,6 +327,18 @@ pub fn log_config(settings: &TopicSettings) -> LogConfig {
             bytes: settings.retention_bytes,
         },
         file_delete_delay_ms: u64::try_from(settings.file_delete_delay_ms).unwrap_or(0),
+        compaction,
+    }
+}
+
+fn compaction_config(settings: &TopicSettings) -> CompactionConfig {
+    CompactionConfig {
+        enabled: settings.cleanup_policy.compact,
+        // A ratio of at most 1: the cast is exact enough, and saturates.
+        min_dirty_ppm: (settings.min_cleanable_dirty_ratio * f64::from(PPM)) as u32,
+        min_lag_ms: settings.min_compaction_lag_ms,
+        max_lag_ms: settings.max_compaction_lag_ms,
+        delete_retention_ms: settings.delete_retention_ms,
     }
 }
 
@@ -357,5 +380,25 @@ mod tests {
         assert!(!log_config(&settings).retention.by_age_and_size);
         settings.cleanup_policy.compact = false;
         assert!(!log_config(&settings).retention.by_age_and_size);
+    }
+
+    /// CP-2, KIP-354.
+    #[test]
+    fn a_compacted_topic_rolls_in_time_for_its_lag() {
+        let mut settings = TopicSettings {
+            segment_ms: 10_000,
+            max_compaction_lag_ms: 700,
+            min_cleanable_dirty_ratio: 0.25,
+            ..TopicSettings::built_in()
+        };
+        assert_eq!(log_config(&settings).segment_ms, 10_000, "not compacted");
+        settings.cleanup_policy.compact = true;
+        let config = log_config(&settings);
+        assert_eq!(
+            (config.segment_ms, config.compaction.min_dirty_ppm),
+            (700, 250_000)
+        );
+        settings.max_compaction_lag_ms = i64::MAX;
+        assert_eq!(log_config(&settings).segment_ms, 10_000);
     }
 }

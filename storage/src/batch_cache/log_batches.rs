@@ -102,6 +102,16 @@ impl LogBatches {
         batch
     }
 
+    /// Removes the first batch if it is written and lies below `end`.
+    pub(super) fn pop_before(&mut self, end: Offset) -> Option<Batch> {
+        let sequence = self
+            .batches
+            .front()
+            .filter(|batch| batch.last_offset < end)?
+            .sequence;
+        self.pop_oldest(sequence)
+    }
+
     pub(super) fn has(&self, sequence: u64) -> bool {
         self.batches
             .binary_search_by_key(&sequence, |batch| batch.sequence)

@@ -133,6 +133,7 @@ impl<D: Disk> Store<D> {
             let id = (entry.id.topic.0, entry.id.partition);
             self.deleted.borrow_mut().push(id);
         }
+        self.forget_cleaned(&entry.name, Some(log.slot)).await?;
         let name = PartitionName::parse(&entry.name).map_or_else(
             || format!("{}-delete", entry.name),
             |name| name.marked(&self.unique(&entry), DirMark::Delete),

@@ -57,15 +57,27 @@ impl BatchHeader {
         self.wire.attributes.timestamp_type() == TimestampType::LogAppendTime
     }
 
-    /// What the indexes need to know of the batch, which starts at byte `position` of its segment.
+    /// What the indexes need to know of the batch, which starts at byte `position` of its segment. One that compaction has
+    /// emptied has no timestamp: no record is found by it.
     #[must_use]
     pub const fn indexed_at(&self, position: u32) -> IndexedBatch {
+        let max_timestamp = if self.is_empty() {
+            record::NO_TIMESTAMP
+        } else {
+            self.max_timestamp
+        };
         IndexedBatch {
             last_offset: self.last_offset(),
             position,
             size: self.size,
-            max_timestamp: self.max_timestamp,
+            max_timestamp,
         }
+    }
+
+    /// Whether no record is left of it.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.wire.record_count <= 0
     }
 
     /// What producer state depends on. `batch` is the whole batch.
@@ -110,7 +122,7 @@ pub(crate) fn computed_crc(batch: &[u8]) -> Option<u32> {
 }
 
 /// The marker in a control batch; `None` for other control records, and for a batch whose record was compacted away.
-fn marker(batch: &[u8]) -> Option<Marker> {
+pub(crate) fn marker(batch: &[u8]) -> Option<Marker> {
     let view = BatchView::parse(batch, 0).ok()?;
     let (record, _) = Record::parse(view.records_bytes()).ok()?;
     match ControlRecord::parse(&record).ok()? {

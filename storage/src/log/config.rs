@@ -40,6 +40,8 @@ pub struct LogConfig {
     pub retention: RetentionRules,
     /// `file.delete.delay.ms`.
     pub file_delete_delay_ms: u64,
+    /// Whether and how it is compacted.
+    pub compaction: CompactionConfig,
 }
 
 impl LogConfig {
@@ -62,6 +64,21 @@ impl LogConfig {
     }
 }
 
+/// What compaction does to a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompactionConfig {
+    /// `cleanup.policy` has `compact`.
+    pub enabled: bool,
+    /// `min.cleanable.dirty.ratio`, parts per million.
+    pub min_dirty_ppm: u32,
+    /// `min.compaction.lag.ms`.
+    pub min_lag_ms: i64,
+    /// `max.compaction.lag.ms`; `i64::MAX` is never.
+    pub max_lag_ms: i64,
+    /// `delete.retention.ms`.
+    pub delete_retention_ms: i64,
+}
+
 impl Default for LogConfig {
     fn default() -> Self {
         Self {
@@ -76,6 +93,19 @@ impl Default for LogConfig {
             flush_messages: u64::MAX,
             retention: RetentionRules::default(),
             file_delete_delay_ms: 60_000,
+            compaction: CompactionConfig::default(),
+        }
+    }
+}
+
+impl Default for CompactionConfig {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            min_dirty_ppm: 500_000,
+            min_lag_ms: 0,
+            max_lag_ms: i64::MAX,
+            delete_retention_ms: 24 * 3600 * 1000,
         }
     }
 }

@@ -77,7 +77,7 @@ impl<D: Disk> Store<D> {
         let largest = claims.largest;
         let (mut newest, mut named) = (NO_TIMESTAMP, None);
         let tail = scan_segment(file.file(), claims.tail, base, claims.size, |header, _, _| {
-            newest = newest.max(header.max_timestamp);
+            newest = newest.max(header.indexed_at(0).max_timestamp);
             if (header.base_offset..=header.last_offset()).contains(&largest.offset) {
                 named = Some(header.max_timestamp);
             }
@@ -105,7 +105,7 @@ impl<D: Disk> Store<D> {
     /// # Errors
     /// [`StorageError`] from the disk.
     pub(crate) async fn rebuild_indexes(&self, log: &Rc<Log<D>>, base: Offset) -> Result<bool, StorageError> {
-        let (size, mut indexes, interval_bytes) = {
+        let (size, version, mut indexes, interval_bytes) = {
             let state = log.state.borrow();
             let Some(segment) = state.segment(base).filter(|segment| segment.finished) else {
                 return Ok(false);
@@ -114,7 +114,12 @@ impl<D: Disk> Store<D> {
             if let Some(old) = &segment.indexes {
                 indexes.txn = old.txn.clone(); // it is not made from batches alone
             }
-            (segment.size, indexes, state.config.index_interval_bytes)
+            (
+                segment.size,
+                segment.version,
+                indexes,
+                state.config.index_interval_bytes,
+            )
         };
         tracing::warn!(log = %log.name, segment = %base, "index files do not fit their segment: they are made anew");
         let file = self.segment_file(log, base).await?;
@@ -130,8 +135,9 @@ impl<D: Disk> Store<D> {
         let files = index_files(&log.dir, base, &indexes);
         {
             let mut state = log.state.borrow_mut();
-            let Some(segment) = state.segment_mut(base) else {
-                return Ok(false);
+            let segment = state.segment_mut(base);
+            let Some(segment) = segment.filter(|segment| segment.version == version) else {
+                return Ok(false); // deleted, or compacted, which has made its own
             };
             segment.largest = indexes.largest_timestamp();
             segment.indexes = Some(Box::new(indexes));

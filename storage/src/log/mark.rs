@@ -16,6 +16,20 @@ pub(crate) struct Marks {
     written: Option<PlaceRecord>,
     /// Covered by a sync.
     pub(crate) synced: Option<PlaceRecord>,
+    /// The segment of the place that the newest checkpoint on disk has.
+    noted: Option<Offset>,
+}
+
+impl Marks {
+    /// A checkpoint on disk has this log with its synced place.
+    pub(crate) fn note(&mut self) {
+        self.noted = self.synced.as_ref().map(|place| Offset(place.segment));
+    }
+
+    /// The next recovery does nothing to segments below this one but take them as they are.
+    pub(crate) fn noted_segment(&self) -> Offset {
+        self.noted.unwrap_or(Offset::ZERO)
+    }
 }
 
 impl<D: Disk> LogState<D> {

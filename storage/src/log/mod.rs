@@ -80,6 +80,8 @@ pub(crate) struct Log<D: Disk> {
     pub(crate) flushing: Cell<bool>,
     /// Somebody writes its index files: the next one waits, and so does whoever closes or deletes it.
     pub(crate) indexing: Cell<bool>,
+    /// Cleaned segments are taking the place of others.
+    pub(crate) swapping: Cell<bool>,
     /// The log waits in the store's write-behind queue.
     pub(crate) dirty: Cell<bool>,
 }
@@ -90,6 +92,8 @@ pub(crate) struct LogState<D: Disk> {
     pub(crate) log_start: Offset,
     pub(crate) end: Offset,
     pub(crate) durable_end: Offset,
+    /// As its leader last said; where the log ended when it was opened.
+    pub(crate) high_watermark: Offset,
     /// By base offset; the last is the active one. Never empty.
     pub(crate) segments: VecDeque<Segment<D>>,
     pub(crate) tail: Tail,

@@ -39,7 +39,9 @@ impl<D: Disk> Store<D> {
     /// The high watermark moved: ended transactions with their marker below it stop holding readers back (FE-12).
     pub fn on_high_watermark(&self, log: LogRef, high_watermark: Offset) {
         if let Some(log) = self.log(log) {
-            log.state.borrow_mut().producers.on_high_watermark(high_watermark);
+            let mut state = log.state.borrow_mut();
+            state.high_watermark = state.high_watermark.max(high_watermark);
+            state.producers.on_high_watermark(high_watermark);
         }
     }
 

@@ -61,6 +61,8 @@ const TAIL_BYTES: u32 = 8 << 20;
 /// Where a cold read looks.
 struct ColdPlace {
     segment: Offset,
+    /// Of the files with that base, which.
+    version: u32,
     /// The next segment's base, to go on with when this one has no such batch.
     next: Option<Offset>,
     position: u32,
@@ -152,10 +154,15 @@ impl<D: Disk> Store<D> {
             }
             if place.position < place.limit {
                 let found = self.find(&log, &place, &read).await;
-                let found = found.map_err(|error| self.gone_meanwhile(&log, &read, error))?;
                 if self.log(read.log).is_none() {
                     return Err(StorageError::NoSuchLog); // its directory may be that of a new topic of its name by now
                 }
+                let is_replaced =
+                    |state: &LogState<D>| state.is_replaced(place.segment, place.version, read.offset);
+                if is_replaced(&log.state.borrow()) {
+                    continue; // compacted meanwhile: where in the new file that is, the new index says
+                }
+                let found = found.map_err(|error| self.gone_meanwhile(&log, &read, error))?;
                 match found {
                     Found::Batches(batches, _) => return Ok(batches),
                     Found::Nothing => return Ok(Vec::new()),
@@ -412,6 +419,7 @@ impl<D: Disk> LogState<D> {
             .map_or(0, |indexes| indexes.offset.lookup(read.offset).position);
         Ok(Some(ColdPlace {
             segment: segment.base,
+            version: segment.version,
             next: self.segments.get(after).map(|segment| segment.base),
             position,
             limit,

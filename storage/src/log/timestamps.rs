@@ -105,7 +105,7 @@ impl<D: Disk> Store<D> {
         loop {
             let mut candidate = None;
             self.walk_batches(log, from, upper, |header, batch| {
-                if header.max_timestamp < timestamp || header.last_offset() < start {
+                if header.is_empty() || header.max_timestamp < timestamp || header.last_offset() < start {
                     return ControlFlow::Continue(());
                 }
                 candidate = Some((header.last_offset().plus(1), batch.clone()));
@@ -165,6 +165,9 @@ impl<D: Disk> Store<D> {
         let mut best: Option<(i64, bytes::Bytes)> = None;
         let only = from > start;
         self.walk_batches(log, from, upper, |header, batch| {
+            if header.is_empty() {
+                return ControlFlow::Continue(());
+            }
             if best
                 .as_ref()
                 .is_none_or(|(timestamp, _)| header.max_timestamp > *timestamp)

@@ -11,6 +11,7 @@ use super::missing::check_unknown_directory;
 use super::record::{Checkpoints, DirectoryRecord, LogRecord, directory_path, load_all};
 use super::redo::Redo;
 use crate::checkpoint::{envelope, offsets, partition_metadata};
+use crate::compaction::progress;
 use crate::disk::{Disk, OpenMode};
 use crate::error::{Damage, StorageError};
 use crate::journal::frame::{self, Frame, HEADER_BYTES};
@@ -105,7 +106,7 @@ pub async fn recover_journals<D: Disk>(
         .flat_map(|journal| &journal.files)
         .map(OldFile::commits_bytes)
         .sum();
-    let mut redo = Redo::new(disk, dir);
+    let mut redo = Redo::new(disk, dir, logs.values());
     let mut done = 0;
     for journal in &mut journals {
         let covered = journal.shard.and_then(|shard| covered_sequences.get(&shard));
@@ -140,6 +141,7 @@ pub async fn recover_journals<D: Disk>(
     if !shard_checkpoints.is_empty() || !manifests.paths.is_empty() {
         disk.sync_dir(&checkpoint_dir(dir)).await?;
     }
+    progress::merge(disk, dir).await?;
     Ok(out)
 }
 

@@ -59,6 +59,9 @@ impl<D: Disk> Store<D> {
         let config = config.drawn(id);
         let opened = self.open_state(&name, &dir, id, config, known, now_ms).await;
         let (state, is_new) = self.failed(opened)?;
+        if is_new {
+            self.forget_cleaned(&name, None).await?;
+        }
         self.closed_logs.borrow_mut().retain(|log| log.id() != id);
         self.known.borrow_mut().remove(&id);
         let active = state.segments.back().map_or(Offset::ZERO, |active| active.base);
@@ -77,6 +80,7 @@ impl<D: Disk> Store<D> {
             is_vital: is_metadata_topic(topic),
             flushing: Cell::new(false),
             indexing: Cell::new(false),
+            swapping: Cell::new(false),
             dirty: Cell::new(false),
         }));
         drop(logs);
@@ -148,6 +152,7 @@ impl<D: Disk> Store<D> {
             log_start: base,
             end: base,
             durable_end: base,
+            high_watermark: base,
             segments: VecDeque::from([active]),
             tail: Tail::default(),
             cursor: WriteCursor::new(base, 0, Vec::new()),
@@ -190,6 +195,7 @@ impl<D: Disk> Store<D> {
         if !entries.iter().any(|entry| entry.name == PARTITION_METADATA_FILE) {
             self.write_metadata(dir, id).await?;
         }
+        let entries = &*self.without_swaps(dir, entries).await?;
         let found = self
             .read_segments(dir, entries, config.clone(), known.as_ref(), now_ms)
             .await?;
@@ -318,6 +324,7 @@ impl<D: Disk> Store<D> {
         }
         state.end = end.offset;
         state.durable_end = end.offset;
+        state.high_watermark = end.offset;
         let start = known
             .as_ref()
             .map_or(state.log_start, |record| Offset(record.log_start));
@@ -330,6 +337,7 @@ impl<D: Disk> Store<D> {
         state.marks.synced = known
             .and_then(|record| record.place)
             .filter(|place| place.offset <= end.offset.0);
+        state.marks.note();
         self.open_active(dir, &mut state, false).await?;
         let active = state.active();
         let (base, size) = (active.base, active.size);

@@ -30,6 +30,8 @@ pub(crate) struct Redo<'a, D: Disk> {
     retired: BTreeSet<Incarnation>,
     /// The logs of retired incarnations.
     rested: RestedLogs,
+    /// The segments that the checkpoint says are whole below: those of each log below this one.
+    settled: BTreeMap<LogId, Offset>,
     collected_bytes: usize,
     written_bytes: u64,
 }
@@ -64,7 +66,9 @@ struct LogRedo {
 }
 
 impl<'a, D: Disk> Redo<'a, D> {
-    pub(crate) const fn new(disk: &'a D, dir: &'a Path) -> Self {
+    /// A replay onto what `records` say of the logs.
+    pub(crate) fn new<'r>(disk: &'a D, dir: &'a Path, records: impl Iterator<Item = &'r LogRecord>) -> Self {
+        let place = |record: &LogRecord| Some((record.id(), Offset(record.place.as_ref()?.segment)));
         Self {
             disk,
             dir,
@@ -72,6 +76,7 @@ impl<'a, D: Disk> Redo<'a, D> {
             shard: 0,
             retired: BTreeSet::new(),
             rested: RestedLogs::new(),
+            settled: records.filter_map(place).collect(),
             collected_bytes: 0,
             written_bytes: 0,
         }
@@ -98,6 +103,18 @@ impl<'a, D: Disk> Redo<'a, D> {
             return Err(self.unnamed(header));
         };
         if log.is_cut {
+            return Ok(());
+        }
+        // Bytes of segments that were whole and synced when the checkpoint was written. Since then compaction may have put
+        // others in their place.
+        let is_data = matches!(header.kind, FrameKind::Append | FrameKind::Extent);
+        if is_data
+            && self
+                .settled
+                .get(&log.id)
+                .is_some_and(|place| header.segment < *place)
+        {
+            log.is_loose |= header.is_loose;
             return Ok(());
         }
         log.is_loose |= header.is_loose;
@@ -250,7 +267,9 @@ impl LogRedo {
         match header.kind {
             FrameKind::Append => {
                 let written = if self.starts_anew(header)? {
-                    self.write(disk).await?
+                    let written = self.write(disk).await?;
+                    self.leave_segment(disk, header.segment).await?;
+                    written
                 } else {
                     0
                 };
@@ -260,6 +279,7 @@ impl LogRedo {
             FrameKind::Extent => {
                 self.starts_anew(header)?;
                 let written = self.write(disk).await?;
+                self.leave_segment(disk, header.segment).await?;
                 self.extent(disk, header, frame.payload, durable).await?;
                 Ok(written)
             }
@@ -485,7 +505,7 @@ mod tests {
                 directory: "t-0".to_owned(),
             };
             let open = open.encode();
-            let mut redo = Redo::new(&disk, root);
+            let mut redo = Redo::new(&disk, root, std::iter::empty());
             redo.begin_shard(std::iter::empty());
             redo.apply(&frame(FrameKind::Open, 0, 0, 0, &open), true).await?;
             redo.apply(&frame(FrameKind::Append, 5, 10, 8192, &[1; 100]), true)

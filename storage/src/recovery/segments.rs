@@ -188,6 +188,8 @@ impl<D: Disk> Store<D> {
                 self.disk.remove_file(&dir.join(&entry.name)).await?;
             }
         }
+        // When the log has grown to such a place again, one that a power loss brought back would tell of other batches.
+        self.disk.sync_dir(dir).await?;
         Ok(())
     }
 }

@@ -39,6 +39,8 @@ pub(crate) struct Segment<D: Disk> {
     pub(crate) snapshot_at_roll: Option<Vec<u8>>,
     /// Rolled, and everything of it is on disk: bytes, indexes, snapshot.
     pub(crate) finished: bool,
+    /// Of the files that had this base in this run, which: 0, or another number for each that compaction made.
+    pub(crate) version: u32,
 }
 
 impl<D: Disk> Segment<D> {
@@ -62,6 +64,7 @@ impl<D: Disk> Segment<D> {
             ahead_bytes: 0,
             snapshot_at_roll: None,
             finished: false,
+            version: 0,
         }
     }
 }

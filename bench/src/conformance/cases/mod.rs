@@ -1,6 +1,7 @@
 //! The cases, one file per area.
 
 mod batches;
+mod compaction;
 mod configs;
 mod connections;
 mod fetch;
@@ -43,6 +44,7 @@ pub fn cases() -> Vec<Case> {
         topics::CASES,
         configs::CASES,
         retention::CASES,
+        compaction::CASES,
         unserved::CASES,
         groups::CASES,
         group_offsets::CASES,

@@ -10,6 +10,7 @@ use crate::error::StorageError;
 use crate::layout::{FileName, PARTITION_METADATA_FILE, SegmentFile as SegmentFileKind};
 use crate::log::read::read_window;
 use crate::log::segment_path;
+use crate::types::Offset;
 
 impl LogRedo {
     /// The directory says whose it is: that file is not synced when a log is made, and without it the directory could be taken
@@ -75,6 +76,9 @@ impl LogRedo {
         chunks.put(&bytes);
         chunks.put(&behind);
         chunks.write(&file, low).await?;
+        if size < high {
+            file.truncate(size.max(to)).await?; // the padding of the last block is nobody's
+        }
         file.close().await?;
         Ok(bytes.len() as u64)
     }
@@ -84,6 +88,29 @@ impl LogRedo {
             let path = segment_path(&self.dir, *segment, SegmentFileKind::Log);
             disk.remove_file(&path).await?;
         }
+        Ok(())
+    }
+
+    /// The frames go on in segment `next`: the one before ends where they left it. It may have been cut there already, and then
+    /// written once more by this replay or one before it, in whole blocks.
+    pub(super) async fn leave_segment<D: Disk>(&self, disk: &D, next: Offset) -> Result<(), StorageError> {
+        let Some((segment, end)) = self.end.filter(|(segment, _)| *segment < next && !self.is_loose) else {
+            return Ok(());
+        };
+        let file = match disk
+            .open(
+                &segment_path(&self.dir, segment, SegmentFileKind::Log),
+                OpenMode::ReadWrite,
+            )
+            .await
+        {
+            Err(error) if error.is_not_found() => return Ok(()), // deleted since
+            opened => opened?,
+        };
+        if file.size().await? > u64::from(end) {
+            file.truncate(u64::from(end)).await?;
+        }
+        file.close().await?;
         Ok(())
     }
 
