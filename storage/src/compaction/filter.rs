@@ -6,8 +6,8 @@
 use bytes::Bytes;
 use protocol::compression::CodecContexts;
 use protocol::record::{
-    BATCH_BYTES_MAX, BatchBuilder, BatchFault, BatchOptions, BatchView, BuildError, ReadError, Record,
-    RecordStream, TimestampType,
+    BATCH_BYTES_MAX, BatchBuilder, BatchFault, BatchOptions, BatchView, BuildError, NO_TIMESTAMP, ReadError,
+    Record, RecordStream, TimestampType,
 };
 
 use super::offset_map::OffsetMap;
@@ -201,14 +201,15 @@ fn rebuilt(
     Ok(builder.finish()?.bytes)
 }
 
-/// The batch without its records: who wrote it, its sequences and its range of offsets stay.
+/// The batch without its records: who wrote it, its sequences, its range of offsets and its largest timestamp stay. Its first
+/// timestamp is none, as Kafka has it.
 fn emptied(view: &BatchView<'_>) -> Bytes {
     let mut header = *view.header();
     header.attributes = header
         .attributes
         .with_codec(protocol::compression::Codec::None)
         .with_delete_horizon(false);
-    header.base_timestamp = header.max_timestamp;
+    header.base_timestamp = NO_TIMESTAMP;
     header.record_count = 0;
     Bytes::copy_from_slice(&header.sealed(&[]).encode())
 }
