@@ -282,13 +282,14 @@ fn cp_3_the_newest_record_of_each_key_stays_at_its_offset_and_a_restart_changes_
 
     broker.signal(Signal::SIGTERM);
     assert_eq!(broker.end().0.code(), Some(0));
+    let broker = Broker::start(dir.path(), &FAST);
+    // The start has put together what the shards had noted.
     let checkpoint = std::fs::read_to_string(dir.path().join("data/cleaner-offset-checkpoint")).unwrap();
     let cleaned = checkpoint
         .lines()
         .find(|line| line.starts_with("newest 0 "))
         .unwrap();
     assert_eq!(cleaned, "newest 0 145", "up to the active segment");
-    let broker = Broker::start(dir.path(), &FAST);
     let mut client = Client::connect(broker.address);
     topic.check_every_offset(&mut client);
     topic.produce(&mut client, 10, None);

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::super::cut::cut_behind;
 use super::{LogRedo, damage};
 use crate::checkpoint::{CheckpointError, partition_metadata, write_plain};
 use crate::commit::buffers::Chunks;
@@ -97,21 +98,8 @@ impl LogRedo {
         let Some((segment, end)) = self.end.filter(|(segment, _)| *segment < next && !self.is_loose) else {
             return Ok(());
         };
-        let file = match disk
-            .open(
-                &segment_path(&self.dir, segment, SegmentFileKind::Log),
-                OpenMode::ReadWrite,
-            )
-            .await
-        {
-            Err(error) if error.is_not_found() => return Ok(()), // deleted since
-            opened => opened?,
-        };
-        if file.size().await? > u64::from(end) {
-            file.truncate(u64::from(end)).await?;
-        }
-        file.close().await?;
-        Ok(())
+        let path = segment_path(&self.dir, segment, SegmentFileKind::Log);
+        cut_behind(disk, &path, u64::from(end)).await
     }
 
     /// Cuts the last segment to the log's end and removes segments above it. When the last segment was deleted, what lies
