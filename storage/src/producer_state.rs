@@ -2,9 +2,8 @@
 //! already, which transactions are open, and so where the last stable offset is (KIP-98, KIP-360, KIP-890;
 //! `kafka-surface.md` PR-40…49, FE-12, TX-20…28). One per replica, on the log's shard, without I/O and clock.
 //!
-//! The state runs ahead of the disk: a batch is [`apply`](ProducerState::apply)ed when it is staged, so that the next one of the same
-//! producer can be checked at once. Therefore [`Outcome::Duplicate`] says where the original lies, and whoever answers waits until that
-//! offset is durable (or below the high watermark), exactly as for the original.
+//! The state runs ahead of the disk: a batch is [`apply`](ProducerState::apply)ed when it is staged, so that the next one can be checked
+//! at once. [`Outcome::Duplicate`] says where the original lies: whoever answers waits until that offset is durable, as for the original.
 
 mod entry;
 pub mod snapshot;

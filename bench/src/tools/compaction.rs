@@ -11,23 +11,24 @@ use crate::kafka::tool;
 use crate::process::Profile;
 use crate::target::{Kind, Target};
 
-/// Records of one run: about ten segments of the smallest size.
-const MESSAGES: u32 = 120_000;
+/// Records of one run.
+const MESSAGES: u32 = 50_000;
 /// How often a key comes.
 const DUPLICATES: u32 = 20;
 /// Of a hundred records so many are deletions.
 const PERCENT_DELETES: u32 = 20;
 /// What compaction gets as time, seconds.
-const PAUSE_S: u32 = 20;
+const PAUSE_S: u32 = 6;
 
 /// How long the tester may take.
 const TEST_TIMEOUT: Duration = Duration::from_secs(240);
 /// How long kafka-dump-log may take.
 const DUMP_TIMEOUT: Duration = Duration::from_secs(180);
 
-/// A cleaner that is always there.
-const OVERRIDES: [&str; 5] = [
+/// A cleaner that is always there, and segments that are short also where a codec makes little of the records.
+const OVERRIDES: [&str; 6] = [
     "log.segment.bytes=1048576",
+    "log.roll.ms=5",
     "log.cleaner.min.cleanable.ratio=0.01",
     "log.cleaner.backoff.ms=200",
     "log.cleaner.delete.retention.ms=100",
