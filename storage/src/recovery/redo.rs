@@ -117,6 +117,11 @@ impl<'a, D: Disk> Redo<'a, D> {
             log.is_loose |= header.is_loose;
             return Ok(());
         }
+        if header.kind == FrameKind::Truncate
+            && let Some(place) = self.settled.get_mut(&log.id)
+        {
+            *place = header.segment.min(*place); // what was whole above is gone
+        }
         log.is_loose |= header.is_loose;
         let before = log.collected.len();
         let applied = log.apply(self.disk, frame, durable).await;
