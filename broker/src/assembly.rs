@@ -16,6 +16,7 @@ use shard::driver::OwnerDriver;
 use shard::env::Env;
 use shard::ids::{LogDir, ShardId};
 use shard::image::MetadataImage;
+use shard::moves::{MoveEnd, Moves};
 use shard::net::ByteStream;
 use shard::owner::{Dirs, LogsIo, Owner};
 use shard::placement::Placement;
@@ -48,6 +49,9 @@ use crate::view::View;
 
 /// How long a stopping shard waits for its connections.
 const CONNECTIONS_END_MAX: Duration = Duration::from_secs(4);
+
+/// Bytes a second that all shards together copy between log directories, set while the broker runs.
+const MOVE_RATE: &str = "replica.alter.log.dirs.io.max.bytes.per.second";
 
 /// Keeps every shard's partitions in service until no shard has connections any more: their requests may be for any.
 #[derive(Debug)]
@@ -119,6 +123,8 @@ pub struct Shard<E: Env, L: LogsIo> {
     pub driver: OwnerDriver<E, L, NodeMessage>,
     /// The way to the controller; [`start_controller`] has it served, on its shard only.
     pub control: Control,
+    /// What moves its partitions between log directories.
+    pub moves: Moves<E, L, NodeMessage>,
 }
 
 /// Starts the tasks of a shard whose partitions lie in `logs`. It serves when [`Broker::has_metadata`] ends. `on_failure` is
@@ -164,12 +170,13 @@ pub fn start<E: Env, L: LogsIo>(
             dir_failed(&failed, dir, error, offline, &on_failure);
         },
     );
-    for (dir, _, is_online) in broker.log_dirs.iter() {
-        if !is_online {
-            fail_everywhere(&broker, dir); // another shard may have it open
-        }
+    let offline = broker.log_dirs.iter().filter(|(_, _, is_online)| !is_online);
+    for (dir, _, _) in offline {
+        fail_everywhere(&broker, dir); // another shard may have it open
     }
     let retention = start_background(env, &broker, &driver, logs);
+
+    let moves = start_moves(&broker, &driver, &groups, logs);
 
     let (publications, to_follow) = flume::unbounded();
     env.spawn(publish::follow(
@@ -177,6 +184,7 @@ pub fn start<E: Env, L: LogsIo>(
         driver.clone(),
         groups.clone(),
         logs.clone(),
+        moves.clone(),
         to_follow,
     ));
     let control = Control::default();
@@ -186,6 +194,7 @@ pub fn start<E: Env, L: LogsIo>(
         groups: groups.clone(),
         logs: logs.clone(),
         retention,
+        moves: moves.clone(),
         control: control.clone(),
         publications,
     };
@@ -199,6 +208,7 @@ pub fn start<E: Env, L: LogsIo>(
         broker,
         driver,
         control,
+        moves,
     }
 }
 
@@ -254,6 +264,36 @@ fn start_cleaners<E: Env, L: LogsIo>(env: &E, broker: &Rc<Broker<E>>, logs: &Dir
     }
 }
 
+/// What moves partitions between log directories: of each that has gone the controller's shard is told.
+fn start_moves<E: Env, L: LogsIo>(
+    broker: &Rc<Broker<E>>,
+    driver: &OwnerDriver<E, L, NodeMessage>,
+    groups: &GroupDriver<E, NodeMessage>,
+    logs: &Dirs<L>,
+) -> Moves<E, L, NodeMessage> {
+    let (told, coordinators, asked) = (broker.clone(), groups.clone(), broker.clone());
+    let rate = move || {
+        let shards = i64::from(asked.router.shards());
+        let settings = &asked.settings;
+        let view = asked.view();
+        let layers = view.image.configs.layers(settings.node_id, &settings.fixed);
+        let rate = layers.integer(MOVE_RATE, i64::MAX);
+        (rate < i64::MAX).then(|| u64::try_from(rate / shards).unwrap_or(0).max(1))
+    };
+    let on_end = move |log, dir, end| match end {
+        MoveEnd::Moved => told
+            .router
+            .tell(control::CONTROLLER_SHARD, NodeMessage::Moved(log, dir)),
+        MoveEnd::Stayed => {}
+        MoveEnd::Lost => {
+            coordinators.resign(log);
+            told.metrics.log_opened(log, false);
+            told.lost(vec![log]);
+        }
+    };
+    Moves::new(broker.env.clone(), driver.clone(), logs.clone(), rate, on_end)
+}
+
 /// A directory has failed on this shard. Where the node can do without it, only its partitions are offline (Kafka's rule: not
 /// without the metadata log's, and not without any).
 fn dir_failed<E: Env>(
@@ -285,6 +325,7 @@ struct Desk<E: Env, L: LogsIo> {
     groups: GroupDriver<E, NodeMessage>,
     logs: Dirs<L>,
     retention: Retention<E, L, NodeMessage>,
+    moves: Moves<E, L, NodeMessage>,
     control: Control,
     publications: flume::Sender<Publication>,
 }
@@ -300,9 +341,9 @@ impl<E: Env, L: LogsIo> Desk<E, L> {
             NodeMessage::Command(command, reply) => self.control.command(command, reply),
             NodeMessage::Session(step) => fetch_sessions::serve(&self.broker, step),
             NodeMessage::Snapshot(reply) => {
-                let retention = self.retention.stats();
+                let done = (self.retention.stats(), self.moves.stats());
                 let (broker, driver) = (&self.broker, &self.driver);
-                let snapshot = observe::shard::snapshot(broker, driver, &self.logs, &self.groups, retention);
+                let snapshot = observe::shard::snapshot(broker, driver, &self.logs, &self.groups, done);
                 reply.send(snapshot);
             }
             NodeMessage::Groups(from, reply) => reply.send(self.groups.page(from.as_ref())),
@@ -313,6 +354,16 @@ impl<E: Env, L: LogsIo> Desk<E, L> {
                     logs.fail("a write or sync of another shard failed there");
                 }
             }
+            NodeMessage::Move(log, dir, reply) => {
+                let answer = self.moves.begin(log, dir);
+                // Nobody waits when the client has left, or none asked.
+                let _ = reply.map(|reply| reply.send(answer));
+            }
+            NodeMessage::Prefer(name, dir, noted) => {
+                self.control.prefer(name, dir);
+                let _ = noted.send(());
+            }
+            NodeMessage::Moved(log, dir) => self.control.moved(log, dir),
             NodeMessage::Lost(logs) => self.control.lost(self.broker.settings.node_id, logs),
             NodeMessage::Retain(reply) => self.retention.ask(move |pass| reply.send(pass)),
             NodeMessage::Stop => self.broker.stop(),
@@ -348,7 +399,7 @@ pub async fn start_controller<E: Env, D: Disk, L: LogsIo>(
         ));
     };
     let (identity, directories) = identify(&shard.broker, disks).await?;
-    let homes = find_homes(&dirs, disks).await?;
+    let homes = find_homes(&dirs, disks, stores).await?;
     let mark = dir.join(CLEAN_SHUTDOWN_FILE);
     let log = StoreLog::open(
         env.clone(),

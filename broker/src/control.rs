@@ -16,7 +16,7 @@ use protocol::messages::create_topics::{CreatableTopic, CreateTopicsRequest};
 use protocol::{ErrorCode, Str, Uuid};
 use shard::controller::{ControllerCommand, ControllerResponse, random_uuid};
 use shard::env::Env;
-use shard::ids::{BrokerId, ShardId};
+use shard::ids::{BrokerId, LogDir, ShardId};
 use shard::image::{ImageChanges, MetadataImage};
 use shard::quorum::identity::Identity;
 use shard::quorum::node::{CommandQueue, NodeEffects, NodeOptions, QuorumNode};
@@ -55,6 +55,17 @@ pub struct Control {
     joined: Rc<(Cell<bool>, Notify)>,
     /// Partitions that cannot be served any more and that the controller was not told of yet.
     lost: Rc<RefCell<BTreeSet<LogId>>>,
+    /// Where partitions have gone or are to go, as the publisher was not told yet.
+    homes: Rc<RefCell<Vec<HomeNews>>>,
+}
+
+/// What is new about where partitions are.
+#[derive(Debug)]
+enum HomeNews {
+    /// One that is created goes there.
+    Preferred(String, LogDir),
+    /// One has gone there.
+    Moved(LogId, LogDir),
 }
 
 impl Control {
@@ -87,6 +98,16 @@ impl Control {
             }
         };
         self.queue.push(command, Box::new(answer));
+    }
+
+    /// The partition of that name (`<topic>-<partition>`) goes to `dir` when it is created.
+    pub fn prefer(&self, name: String, dir: LogDir) {
+        self.homes.borrow_mut().push(HomeNews::Preferred(name, dir));
+    }
+
+    /// A partition has gone to `dir`.
+    pub fn moved(&self, log: LogId, dir: LogDir) {
+        self.homes.borrow_mut().push(HomeNews::Moved(log, dir));
     }
 
     /// Topics that clients named and that do not exist (MD-4): created with the broker's defaults.
@@ -275,6 +296,12 @@ impl<E: Env> NodeEffects for Effects<E> {
     async fn publish(&mut self, image: &Arc<MetadataImage>, changes: &ImageChanges) {
         self.publisher
             .lost(std::mem::take(&mut *self.control.lost.borrow_mut()));
+        for news in std::mem::take(&mut *self.control.homes.borrow_mut()) {
+            match news {
+                HomeNews::Preferred(name, dir) => self.publisher.homes().prefer(name, dir),
+                HomeNews::Moved(log, dir) => self.publisher.homes().moved(log, dir),
+            }
+        }
         let (done, is_done) = flume::bounded(usize::from(self.broker.router.shards()));
         let mut publication = self.publisher.next(image.clone(), changes, done);
         let Some(mut deletions) = publication.deletions_first() else {
@@ -313,6 +340,9 @@ impl<E: Env> Effects<E> {
         let (done, is_done) = flume::bounded(usize::from(self.broker.router.shards()));
         let publication = self.publisher.first(image.clone(), done);
         self.hand_out(publication, is_done).await;
+        for (log, shard, dir) in self.publisher.interrupted() {
+            self.broker.router.tell(shard, NodeMessage::Move(log, dir, None));
+        }
     }
 
     async fn hand_out(&mut self, publication: Publication, is_done: flume::Receiver<Opened>) {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use shard::ids::LogDir;
-use storage::types::{LogId, TopicId};
+use storage::types::{LogId, Offset, TopicId};
 
 use crate::log_dirs::LogDirs;
 
@@ -18,9 +18,23 @@ pub struct Homes {
     repeated: BTreeMap<String, Vec<(LogDir, Option<TopicId>)>>,
     placed: BTreeMap<LogId, LogDir>,
     partitions: Vec<usize>,
+    /// Where partitions go that are created, by name: as AlterReplicaLogDirs said, for this run.
+    preferred: BTreeMap<String, LogDir>,
+    /// Whole copies that were found of partitions, by name: whose log is nowhere has been given up for one of them.
+    copies: BTreeMap<String, Vec<Copy>>,
+    /// Copies that were being made when the run before ended, by the partition's name: where they were.
+    begun: BTreeMap<String, LogDir>,
+    /// The same of partitions that were found.
+    interrupted: Vec<(LogId, LogDir)>,
     /// A directory that this node had is not there.
     is_incomplete: bool,
 }
+
+/// A whole copy of a partition's log: where it ends, whose it is, and where it is.
+type Copy = (Offset, TopicId, LogDir);
+
+/// Partitions to be created of which a directory is kept in mind; when there are more, the first by name is forgotten.
+const PREFERRED_MAX: usize = 100_000;
 
 /// Where a partition is that cannot be found: in no directory that there is.
 pub const NOWHERE: LogDir = LogDir(u16::MAX);
@@ -36,6 +50,10 @@ impl Homes {
             repeated: BTreeMap::new(),
             placed: BTreeMap::new(),
             partitions,
+            preferred: BTreeMap::new(),
+            copies: BTreeMap::new(),
+            begun: BTreeMap::new(),
+            interrupted: Vec::new(),
             is_incomplete: false,
         }
     }
@@ -49,6 +67,64 @@ impl Homes {
     pub fn all_are_placed(&mut self) {
         self.found = BTreeMap::new();
         self.repeated = BTreeMap::new();
+        self.copies = BTreeMap::new();
+        self.begun = BTreeMap::new();
+    }
+
+    /// Whether a directory of that name was found.
+    #[must_use]
+    pub fn has_found(&self, name: &str) -> bool {
+        self.found.contains_key(name)
+    }
+
+    /// At the start there is a whole copy of the partition `name` in `dir`, and no log of that name in any directory.
+    pub fn found_copy(&mut self, name: &str, end: Offset, topic: TopicId, dir: LogDir) {
+        let copies = self.copies.entry(name.to_owned()).or_default();
+        copies.push((end, topic, dir));
+    }
+
+    /// The partition `name` was on its way to `dir` when the run before ended.
+    pub fn found_begun(&mut self, name: &str, dir: LogDir) {
+        self.begun.insert(name.to_owned(), dir);
+    }
+
+    /// Partitions that were placed and were on their way elsewhere, each once.
+    pub fn take_interrupted(&mut self) -> Vec<(LogId, LogDir)> {
+        std::mem::take(&mut self.interrupted)
+    }
+
+    /// The partition of that name (`<topic>-<partition>`) goes to `dir` when it is created.
+    pub fn prefer(&mut self, name: String, dir: LogDir) {
+        if self.dirs.len() == 1 {
+            return;
+        }
+        self.preferred.insert(name, dir);
+        if self.preferred.len() > PREFERRED_MAX {
+            self.preferred.pop_first();
+        }
+    }
+
+    /// The partition has gone to `dir`.
+    pub fn moved(&mut self, log: LogId, dir: LogDir) {
+        let Some(home) = self.placed.get_mut(&log) else {
+            return; // it was deleted meanwhile
+        };
+        let before = std::mem::replace(home, dir);
+        self.count(before, |count| *count -= 1);
+        self.count(dir, |count| *count += 1);
+    }
+
+    fn count(&mut self, dir: LogDir, change: impl FnOnce(&mut usize)) {
+        if let Some(count) = self.partitions.get_mut(usize::from(dir.0)) {
+            change(count);
+        }
+    }
+
+    /// Where the log of the partition is by the longest of its whole copies; a shorter one was left by a move that failed.
+    fn copied(&mut self, log: LogId, name: &str) -> Option<LogDir> {
+        let copies = self.copies.remove(name)?;
+        let its = copies.iter().filter(|(_, topic, _)| *topic == log.topic);
+        its.max_by_key(|(end, _, _)| *end).map(|(_, _, dir)| *dir)
     }
 
     /// At the start there is a directory of that name in `dir`.
@@ -98,20 +174,26 @@ impl Homes {
         if let Some(dir) = self.placed.get(&log) {
             return *dir;
         }
-        let dir = found.unwrap_or_else(|| self.roomiest());
-        self.placed.insert(log, dir);
-        if let Some(count) = self.partitions.get_mut(usize::from(dir.0)) {
-            *count += 1;
+        let preferred = self
+            .preferred
+            .remove(name)
+            .filter(|dir| self.dirs.is_online(*dir));
+        let dir = found
+            .or_else(|| self.copied(log, name))
+            .or(preferred)
+            .unwrap_or_else(|| self.roomiest());
+        if let Some(to) = self.begun.remove(name).filter(|to| *to != dir && !is_new) {
+            self.interrupted.push((log, to));
         }
+        self.placed.insert(log, dir);
+        self.count(dir, |count| *count += 1);
         dir
     }
 
     /// The partition is gone.
     pub fn remove(&mut self, log: LogId) {
-        if let Some(dir) = self.placed.remove(&log)
-            && let Some(count) = self.partitions.get_mut(usize::from(dir.0))
-        {
-            *count -= 1;
+        if let Some(dir) = self.placed.remove(&log) {
+            self.count(dir, |count| *count -= 1);
         }
     }
 
@@ -193,5 +275,59 @@ mod tests {
             NOWHERE,
             "nobody knows which is the newer one"
         );
+    }
+
+    #[test]
+    fn a_preferred_directory_is_taken_once_and_a_move_is_counted() {
+        let dirs = dirs(3);
+        let mut homes = Homes::new(dirs.clone());
+        homes.prefer("t-0".to_owned(), LogDir(2));
+        homes.prefer("t-1".to_owned(), LogDir(1));
+        assert_eq!(homes.place(log(0), "t-0", true), LogDir(2));
+        dirs.fail(LogDir(1));
+        assert_eq!(homes.place(log(1), "t-1", true), LogDir(0), "it has failed since");
+        homes.remove(log(0));
+        assert_eq!(
+            homes.place(log(0), "t-0", true),
+            LogDir(2),
+            "the emptiest, as for any"
+        );
+        homes.moved(log(0), LogDir(0));
+        homes.moved(log(9), LogDir(0)); // deleted meanwhile
+        assert_eq!(homes.place(log(0), "t-0", false), LogDir(0));
+        assert_eq!(homes.partitions, [2, 0, 0]);
+    }
+
+    #[test]
+    fn a_log_that_is_nowhere_is_its_longest_whole_copy_unless_a_directory_is_missing() {
+        let copies = |homes: &mut Homes| {
+            homes.found_copy("t-0", Offset(5), log(0).topic, LogDir(0));
+            homes.found_copy("t-0", Offset(9), TopicId([7; 16]), LogDir(0));
+            homes.found_copy("t-0", Offset(8), log(0).topic, LogDir(1));
+        };
+        let mut homes = Homes::new(dirs(3));
+        copies(&mut homes);
+        assert_eq!(homes.place(log(0), "t-0", false), LogDir(1));
+        let mut homes = Homes::new(dirs(3));
+        copies(&mut homes);
+        homes.miss_one();
+        assert_eq!(
+            homes.place(log(0), "t-0", false),
+            NOWHERE,
+            "its log may be in that one"
+        );
+    }
+
+    #[test]
+    fn an_interrupted_move_is_known_once_its_partition_is_placed() {
+        let mut homes = Homes::new(dirs(3));
+        homes.found("t-0", LogDir(0)).expect("once");
+        for name in ["t-0", "gone-0"] {
+            homes.found_begun(name, LogDir(2));
+        }
+        assert_eq!(homes.place(log(0), "t-0", false), LogDir(0));
+        homes.all_are_placed();
+        assert_eq!(homes.take_interrupted(), [(log(0), LogDir(2))]);
+        assert!(homes.take_interrupted().is_empty());
     }
 }

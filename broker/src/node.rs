@@ -12,6 +12,7 @@ use shard::coordinator::driver::{GroupPage, PageCursor};
 use shard::env::Env;
 use shard::fetch::session::FetchSessions;
 use shard::ids::LogDir;
+use shard::moves::MoveAnswer;
 use shard::retention::RetentionPass;
 use shard::router::Router;
 use shard::runtime::port::PortReply;
@@ -48,6 +49,12 @@ pub enum NodeMessage {
     Vitals(PortReply<Vitals>),
     /// A log directory failed on some shard: it is offline on all.
     DirFailed(LogDir),
+    /// To the owner of a partition: it is to be in this log directory, and where it is told whether that is accepted.
+    Move(LogId, LogDir, Option<flume::Sender<MoveAnswer>>),
+    /// To the controller's shard: the partition of that name (`<topic>-<partition>`) goes there when it is created.
+    Prefer(String, LogDir, flume::Sender<()>),
+    /// To the controller's shard: a partition is in another log directory now.
+    Moved(LogId, LogDir),
     /// To the controller's shard: partitions of this node that cannot be served any more.
     Lost(Vec<LogId>),
     /// From the admin server: look now for what retention removes, and say what it was.

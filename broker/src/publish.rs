@@ -14,6 +14,7 @@ use shard::driver::OwnerDriver;
 use shard::env::Env;
 use shard::ids::{BrokerId, LogDir, ShardId};
 use shard::image::{ImageChanges, MetadataImage};
+use shard::moves::Moves;
 use shard::owner::{DirLog, Dirs, LogsIo, PartitionSettings};
 use shard::placement::Placement;
 use storage::error::StorageError;
@@ -110,6 +111,19 @@ impl Publisher {
             homes,
             offline: Arc::default(),
         }
+    }
+
+    /// Where partitions are.
+    pub const fn homes(&mut self) -> &mut Homes {
+        &mut self.homes
+    }
+
+    /// Partitions whose move the end of the run before interrupted, the shards that have them, and where they were to go.
+    pub fn interrupted(&mut self) -> Vec<(LogId, ShardId, LogDir)> {
+        let moves = self.homes.take_interrupted().into_iter();
+        moves
+            .filter_map(|(log, dir)| Some((log, self.placement.owner(log)?, dir)))
+            .collect()
     }
 
     /// These partitions cannot be served any more; returns those that could so far. The next publication says it.
@@ -271,6 +285,7 @@ pub async fn follow<E: Env, L: LogsIo>(
     driver: OwnerDriver<E, L, NodeMessage>,
     groups: GroupDriver<E, NodeMessage>,
     logs: Dirs<L>,
+    moves: Moves<E, L, NodeMessage>,
     publications: flume::Receiver<Publication>,
 ) {
     // Logs that found no space when they were opened: they are served as soon as there is some.
@@ -288,7 +303,7 @@ pub async fn follow<E: Env, L: LogsIo>(
         };
         let Ok(received) = received else { return };
         let Some(publication) = received else {
-            reopen(&broker, &driver, &logs, &groups, &mut waiting).await;
+            reopen(&broker, &driver, &logs, &moves, &groups, &mut waiting).await;
             continue;
         };
         let shard = broker.router.shard();
@@ -314,7 +329,7 @@ pub async fn follow<E: Env, L: LogsIo>(
             for some in run.chunks(OPENING_MAX) {
                 let carried = some
                     .iter()
-                    .map(|change| carry_out(&broker, &driver, &logs, &view, change));
+                    .map(|change| carry_out(&broker, &driver, &logs, &moves, &view, change));
                 for (outcome, change) in join_all(carried).await.into_iter().zip(some) {
                     waiting.retain(|waiting| {
                         waiting.log != change.log || change.what == LogChangeKind::Reconfigure
@@ -373,6 +388,7 @@ async fn reopen<E: Env, L: LogsIo>(
     broker: &Broker<E>,
     driver: &OwnerDriver<E, L, NodeMessage>,
     logs: &Dirs<L>,
+    moves: &Moves<E, L, NodeMessage>,
     groups: &GroupDriver<E, NodeMessage>,
     waiting: &mut Vec<LogChange>,
 ) {
@@ -384,7 +400,7 @@ async fn reopen<E: Env, L: LogsIo>(
             still.push(change);
             continue;
         }
-        match carry_out(broker, driver, logs, &view, &change).await {
+        match carry_out(broker, driver, logs, moves, &view, &change).await {
             Carried::Done => lead_groups(groups, std::slice::from_ref(&change), change.shard),
             Carried::NoSpace => still.push(change),
             Carried::Failed => broker.lost(vec![change.log]),
@@ -397,6 +413,7 @@ async fn carry_out<E: Env, L: LogsIo>(
     broker: &Broker<E>,
     driver: &OwnerDriver<E, L, NodeMessage>,
     logs: &Dirs<L>,
+    moves: &Moves<E, L, NodeMessage>,
     view: &View,
     change: &LogChange,
 ) -> Carried {
@@ -440,12 +457,14 @@ async fn carry_out<E: Env, L: LogsIo>(
             }
         }
         (LogChangeKind::Reconfigure, Some(settings)) => {
+            moves.until_rest(change.log).await;
             driver.with_owner(|owner| owner.reconfigure(change.log, partition_settings(&settings)));
             if let Some(log) = driver.with_owner(|owner| owner.log_of(change.log)) {
                 logs.of(&log).configure(log.log, &settings);
             }
         }
         (LogChangeKind::Delete, _) => {
+            moves.call_off(change.log).await;
             broker.metrics.log_gone(change.log);
             if let Some(log) = driver.with_owner(|owner| owner.release(change.log))
                 && let Err(error) = logs.of(&log).delete(log.log).await

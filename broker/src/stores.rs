@@ -13,6 +13,7 @@ use storage::checkpoint::{clean_shutdown, partition_metadata};
 use storage::disk::Disk;
 use storage::error::StorageError;
 use storage::layout::{CLEAN_SHUTDOWN_FILE, DirName, PARTITION_METADATA_FILE};
+use storage::moving::leftovers::{Leftover, leftovers};
 use storage::recovery::recover_journals;
 use storage::store::{Store, StoreOptions};
 
@@ -209,8 +210,13 @@ pub(crate) async fn identify<E: Env, D: Disk>(
 ///
 /// # Errors
 /// [`Failure`] when the metadata log is not in the first directory; from the disk of that one.
-pub(crate) async fn find_homes<D: Disk>(dirs: &LogDirs, disks: &Disks<D>) -> Result<Homes, Failure> {
+pub(crate) async fn find_homes<D: Disk>(
+    dirs: &LogDirs,
+    disks: &Disks<D>,
+    stores: &Stores<D>,
+) -> Result<Homes, Failure> {
     let mut homes = Homes::new(dirs.clone());
+    let mut copies: Vec<(LogDir, Leftover)> = Vec::new();
     for (disk, (dir, path, is_online)) in disks.iter().zip(dirs.iter()) {
         let Some(disk) = disk.as_ref().filter(|_| is_online) else {
             continue;
@@ -219,6 +225,9 @@ pub(crate) async fn find_homes<D: Disk>(dirs: &LogDirs, disks: &Disks<D>) -> Res
         let Some(entries) = unless_offline(dirs, dir, listed)? else {
             continue;
         };
+        let left = leftovers(disk, path, &entries).await;
+        let left = unless_offline(dirs, dir, left)?.unwrap_or_default();
+        copies.extend(left.into_iter().map(|copy| (dir, copy)));
         let names = entries
             .iter()
             .filter(|entry| entry.is_dir)
@@ -242,7 +251,32 @@ pub(crate) async fn find_homes<D: Disk>(dirs: &LogDirs, disks: &Disks<D>) -> Res
             }
         }
     }
+    settle_copies(&mut homes, dirs, stores, copies);
     Ok(homes)
+}
+
+/// What is left of moves that the end of the run before interrupted. A copy that is not whole, or whose log is there, is no truth:
+/// it is removed, and the move begun anew. A whole one whose log is nowhere is the log, and whoever opens that takes it up.
+fn settle_copies<D: Disk>(
+    homes: &mut Homes,
+    dirs: &LogDirs,
+    stores: &Stores<D>,
+    copies: Vec<(LogDir, Leftover)>,
+) {
+    for (dir, copy) in copies {
+        let name = copy.name.to_string();
+        match copy.whole {
+            Some((end, topic)) if !homes.has_found(&name) => homes.found_copy(&name, end, topic, dir),
+            _ => {
+                homes.found_begun(&name, dir);
+                let path = PathBuf::from(dirs.path(dir)).join(&copy.directory);
+                tracing::info!(path = %path.display(), "an interrupted move begins anew");
+                if let Some(Some(store)) = stores.get(usize::from(dir.0)) {
+                    store.remove_directory_later(&path);
+                }
+            }
+        }
+    }
 }
 
 /// The directory of the metadata log.

@@ -16,6 +16,7 @@ pub mod histogram;
 pub mod ids;
 pub mod image;
 pub mod message;
+pub mod moves;
 pub mod net;
 pub mod owner;
 pub mod partition;

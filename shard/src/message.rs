@@ -220,6 +220,8 @@ pub struct LogSummary {
     pub segments: usize,
     /// The log directory it is in.
     pub dir: LogDir,
+    /// It is a copy that is to take the log's place there (AlterReplicaLogDirs).
+    pub is_future: bool,
 }
 
 /// The result of one partition of a produce.

@@ -14,6 +14,7 @@ pub mod journal;
 pub mod layout;
 pub mod leader_epoch;
 pub mod log;
+pub mod moving;
 pub mod notify;
 pub mod offline;
 pub mod producer_state;

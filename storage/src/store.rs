@@ -22,6 +22,7 @@ use crate::journal::writer::{Journal, JournalOptions};
 use crate::log::append::{AppendBatch, Appended};
 use crate::log::read_check::ReadDamage;
 use crate::log::{Log, LogOffsets, LogRef, LogSize};
+use crate::moving::leftovers::Leftover;
 use crate::notify::Notify;
 use crate::read_ahead::ReadAhead;
 use crate::recovery::record::{LogRecord, load_directory};
@@ -115,6 +116,8 @@ pub struct Store<D: Disk> {
     pub(crate) run: u64,
     /// What the last run's checkpoints say about logs not opened yet.
     pub(crate) known: RefCell<HashMap<LogId, LogRecord, foldhash::fast::FixedState>>,
+    /// Copies of logs that moves of earlier runs left, when somebody has looked.
+    pub(crate) copies: RefCell<Option<Vec<Leftover>>>,
     /// Logs with files whose names are not durable yet.
     pub(crate) unnamed: RefCell<Vec<u32>>,
     /// Bytes in all tails.
@@ -212,6 +215,7 @@ impl<D: Disk> Store<D> {
             deleted: RefCell::default(),
             run: merged.run + 1,
             known: RefCell::new(merged.logs.into_iter().map(|log| (log.id(), log)).collect()),
+            copies: RefCell::new(None),
             unnamed: RefCell::default(),
             unwritten_bytes: Cell::new(0),
             planning: Cell::new(false),

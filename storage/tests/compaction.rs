@@ -15,7 +15,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use common::crashes::{End, for_each_seed, seeds, too_long};
 use common::{commit_loop, dir, housekeeping_loop, log_id};
-use futures_lite::future::or;
+use futures_lite::future::{or, zip};
 use protocol::compression::{Codec, CodecContexts};
 use protocol::record::{
     BatchBuilder, BatchOptions, BatchView, ControlRecord, NewRecord, RecordStream, TransactionEnd,
@@ -31,6 +31,7 @@ use storage::log::LogRef;
 use storage::log::append::AppendBatch;
 use storage::log::batch::BatchHeader;
 use storage::log::config::{CompactionConfig, LogConfig};
+use storage::moving::{CopyStep, LogMove};
 use storage::producer_state::AppendOrigin;
 use storage::recovery::recover_journals;
 use storage::sim_executor::{SimExecutor, SimHandle};
@@ -339,12 +340,14 @@ fn append_some(
 }
 
 async fn start(handle: &SimHandle, disk: &SimDisk) -> Rc<Store<SimDisk>> {
-    disk.create_dir(dir()).await.expect("create");
+    start_in(handle, disk, dir()).await
+}
+
+async fn start_in(handle: &SimHandle, disk: &SimDisk, dir: &Path) -> Rc<Store<SimDisk>> {
+    disk.create_dir(dir).await.expect("create");
     disk.sync_dir(Path::new("/")).await.expect("sync");
-    recover_journals(disk, dir(), |_, _| {}).await.expect("journals");
-    let store = Store::open(disk.clone(), dir(), 0, options())
-        .await
-        .expect("store");
+    recover_journals(disk, dir, |_, _| {}).await.expect("journals");
+    let store = Store::open(disk.clone(), dir, 0, options()).await.expect("store");
     for _ in 0..2 {
         handle.spawn(commit_loop(Rc::clone(&store), common::Durable::default()));
     }
@@ -998,6 +1001,74 @@ fn readers_go_on_while_segments_are_swapped() {
             }
             check(&store, log, &model, &mut rng).await;
             assert_eq!(disk.abandoned_operations(), 0);
+        };
+        executor.block_on(or(work, too_long(executor.handle())));
+    }
+}
+
+async fn copy_all(moving: &mut LogMove<SimDisk>, handle: &SimHandle) {
+    loop {
+        match moving.copy_some(NOW_MS).await.expect("copy") {
+            CopyStep::CaughtUp => return,
+            CopyStep::More => {}
+            CopyStep::Later => handle.sleep(Duration::from_millis(5)).await,
+        }
+    }
+}
+
+/// A log moves to another directory while passes go over it, also while it is being brought to rest: of each segment one form or
+/// the other arrives, and up to where it is clean is known there.
+#[test]
+fn a_log_moves_while_it_is_compacted() {
+    for seed in seeds(12) {
+        let executor = SimExecutor::new(seed);
+        let handle = executor.handle();
+        let disk = SimDisk::new(&handle, SimDiskConfig::seeded(seed));
+        let work = async {
+            let mut rng = SimRng::new(seed, "history");
+            let mut contexts = CodecContexts::default();
+            let mut model = Model::default();
+            let pace = SimPace::new(&handle);
+            let stores = [
+                start_in(&handle, &disk, dir()).await,
+                start_in(&handle, &disk, Path::new("/other")).await,
+            ];
+            let opened = stores[0].open_log(log_id(0), "t", config(NEVER_MS), NOW_MS).await;
+            let mut log = opened.expect("log");
+            for round in 0..6 {
+                let (here, there) = (&stores[round % 2], &stores[1 - round % 2]);
+                append_some(here, log, 60, &mut model, &mut rng, &mut contexts);
+                settle(&handle, here, log).await;
+                let begun = LogMove::begin(here, log, there, round as u128).await;
+                let mut moving = begun.expect("begin");
+                let is_late = rng.chance(500_000);
+                if is_late {
+                    copy_all(&mut moving, &handle).await;
+                    let limits = limits();
+                    let (settled, cleaned) = zip(moving.settle(), here.clean(&pace, &limits)).await;
+                    settled.expect("settle");
+                    cleaned.expect("the store is online");
+                } else {
+                    let limits = limits();
+                    let copied = copy_all(&mut moving, &handle);
+                    let ((), cleaned) = zip(copied, clean_all(here, &pace, &limits)).await;
+                    if let Some(end) = cleaned {
+                        model.clean(end.0, NOW_MS, NEVER_MS);
+                    }
+                    copy_all(&mut moving, &handle).await;
+                    moving.settle().await.expect("settle");
+                }
+                log = moving.commit(NOW_MS).await.map_err(|(f, _)| f).expect("commit");
+                there.on_high_watermark(log, there.offsets(log).expect("open").log_end);
+                let cleaned = clean_all(there, &pace, &limits()).await;
+                if is_late {
+                    let end = cleaned.map_or(0, |end| end.0);
+                    model.clean(end, NOW_MS, NEVER_MS); // what the pass before had done is done again, the same
+                } else {
+                    assert_eq!(cleaned, None, "where it is clean is not known any more");
+                }
+                check(there, log, &model, &mut rng).await;
+            }
         };
         executor.block_on(or(work, too_long(executor.handle())));
     }

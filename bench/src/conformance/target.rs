@@ -12,7 +12,8 @@ use crate::target::{Kind, Target as Process};
 pub struct Setup {
     /// Name, also of its folder.
     pub name: &'static str,
-    /// `key=value` lines. `{port}` and `{next}` stand for the broker's ports, `{other}` for that of a second listener.
+    /// `key=value` lines. `{port}` and `{next}` stand for the broker's ports, `{other}` for that of a second listener, `{dir}` for its
+    /// folder.
     pub overrides: &'static [&'static str],
     /// Whether its cases restart the broker, so that they run one after the other.
     pub restarts: bool,
@@ -105,9 +106,10 @@ impl Target {
 
     fn own(kind: Kind, dir: &Path, overrides: &[&str]) -> Result<Self> {
         let other = free_port()?.to_string();
+        let path = dir.display().to_string();
         let named: Vec<_> = overrides
             .iter()
-            .map(|text| text.replace("{other}", &other))
+            .map(|text| text.replace("{other}", &other).replace("{dir}", &path))
             .collect();
         let has_other = overrides.iter().any(|text| text.contains("{other}"));
         let named: Vec<_> = named.iter().map(String::as_str).collect();

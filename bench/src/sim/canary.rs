@@ -269,6 +269,12 @@ impl LogsIo for SimLogs {
         self.inner.clean(pace, limits).await
     }
 
+    type Move = <StoreLogs<SimDisk> as LogsIo>::Move;
+
+    async fn begin_move(&self, log: LogRef, to: &Self, unique: u128) -> Result<Self::Move, StorageError> {
+        self.inner.begin_move(log, &to.inner, unique).await
+    }
+
     async fn delete(&self, log: LogRef) -> Result<(), StorageError> {
         self.inner.delete(log).await
     }

@@ -326,7 +326,7 @@ impl Life {
             controller = Some(assembly::start_controller(&shard, &disks, &opened, on_failure).await?);
             shard.control.joined().await;
         }
-        let broker = shard.broker.clone();
+        let (broker, moves) = (shard.broker.clone(), shard.moves.clone());
         broker.has_metadata().await;
         self.state.ready.borrow_mut()[usize::from(self.shard)] = Some(shard);
         self.state.changed.notify();
@@ -338,6 +338,7 @@ impl Life {
         })
         .await;
         let closing = last_call.wait().await;
+        moves.stop().await;
         assembly::close(&disks, &opened, controller, closing).await
     }
 }

@@ -11,6 +11,7 @@ mod groups;
 mod health;
 mod io_families;
 mod loss_window;
+mod moves;
 mod node_families;
 mod process;
 mod retention;

@@ -8,7 +8,8 @@ use shard::runtime::port::{PortError, PortReply};
 
 use super::exposition::{Exposition, Kind};
 use super::{
-    Admin, Phase, Running, SHARD_ANSWER_MAX, cleaner, families, groups, node_families, process, retention,
+    Admin, Phase, Running, SHARD_ANSWER_MAX, cleaner, families, groups, moves, node_families, process,
+    retention,
 };
 use crate::node::NodeMessage;
 use crate::observe::metrics::Snapshot;
@@ -40,6 +41,7 @@ pub(super) async fn scrape(admin: &Admin) -> String {
     families::write(&mut text, settings.node_id, &shards, &requests);
     retention::write(&mut text, &shards);
     cleaner::write(&mut text, &shards, wall_ms());
+    moves::write(&mut text, &shards);
     groups::counts(&mut text, &shards);
     if let (Some(ledger), Some(image)) = (&ledger, families::newest_image(&shards)) {
         groups::write(&mut text, ledger, &image, &shards).await;

@@ -94,11 +94,11 @@ fn topics<'a>(
             partition_index: log.log.partition,
             partition_size: i64::try_from(log.size_bytes).unwrap_or(i64::MAX),
             offset_lag: (log.high_watermark.0 - log.log_end.0).max(0),
-            is_future_key: false,
+            is_future_key: log.is_future,
         });
     }
     let topic = |(name, mut partitions): (String, Vec<DescribeLogDirsPartition>)| {
-        partitions.sort_by_key(|p| p.partition_index);
+        partitions.sort_by_key(|p| (p.partition_index, p.is_future_key));
         DescribeLogDirsTopic {
             name: Str::from(name),
             partitions,

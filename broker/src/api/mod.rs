@@ -3,6 +3,7 @@
 
 pub mod admin;
 mod admin_remarks;
+pub mod alter_replica_log_dirs;
 pub mod api_versions;
 mod authorized;
 pub mod delete_records;
@@ -22,3 +23,4 @@ pub mod metadata;
 pub mod offset_for_leader_epoch;
 mod offsets;
 pub mod produce;
+pub mod reassignments;

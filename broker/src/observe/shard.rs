@@ -8,6 +8,7 @@ use shard::driver::OwnerDriver;
 use shard::env::Env;
 use shard::ids::{LogDir, ShardId};
 use shard::image::MetadataImage;
+use shard::moves::MoveStats;
 use shard::owner::{Dirs, LogsIo, OwnerCounters, PartitionStats};
 use shard::retention::RetentionStats;
 use storage::space::SpaceStats;
@@ -51,6 +52,8 @@ pub struct ShardSnapshot {
     pub offline_dirs: usize,
     /// What retention has done.
     pub retention: RetentionStats,
+    /// Its moves between log directories.
+    pub moves: MoveStats,
     /// Its group coordinators.
     pub groups: CoordinatorStats,
 }
@@ -78,7 +81,7 @@ pub fn snapshot<E: Env, L: LogsIo>(
     driver: &OwnerDriver<E, L, NodeMessage>,
     logs: &Dirs<L>,
     groups: &GroupDriver<E, NodeMessage>,
-    retention: RetentionStats,
+    (retention, moves): (RetentionStats, MoveStats),
 ) -> ShardSnapshot {
     let (totals, partitions, waiting) =
         driver.with_owner(|owner| (owner.counters(), owner.partition_stats(), owner.waiting()));
@@ -105,6 +108,7 @@ pub fn snapshot<E: Env, L: LogsIo>(
         spaces: spaces(logs),
         offline_dirs: broker.log_dirs.offline(),
         retention,
+        moves,
         groups: groups.stats(),
     }
 }

@@ -121,6 +121,7 @@ async fn live(env: RuntimeEnv, input: ShardInput) -> Result<(), Failure> {
     })
     .await;
     let closing = last_call.wait().await;
+    shard.moves.stop().await;
     assembly::close(&disks, &stores, controller, closing).await
 }
 

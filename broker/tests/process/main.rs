@@ -17,6 +17,7 @@ mod leaks;
 mod lifecycle;
 mod log_dirs;
 mod log_tools;
+mod moves;
 mod remote;
 mod retention;
 mod scrub;

@@ -273,10 +273,15 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn connect(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_nodelay(true).unwrap();
-        Self { stream, next: 0 }
+        Self::try_connect(address).unwrap()
+    }
+
+    /// The same to a broker that may not be there.
+    pub(crate) fn try_connect(address: SocketAddr) -> io::Result<Self> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_nodelay(true)?;
+        Ok(Self { stream, next: 0 })
     }
 
     /// Sends a request without waiting for its answer.

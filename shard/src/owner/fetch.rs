@@ -24,6 +24,8 @@ pub struct ColdFetch<C> {
     to: ReplyTo,
     read: FetchRead,
     answer: FetchAnswer,
+    /// Logs that had been replaced when this was planned.
+    relocations: u64,
 }
 
 /// One read of a [`ColdFetch`].
@@ -60,6 +62,13 @@ impl<L: Logs> Owner<L> {
             pieces.len(),
             "each piece is read or has failed"
         );
+        // A log that has gone to another directory meanwhile is read there.
+        let may_have_moved = self.relocations != fetch.relocations || self.holds > 0;
+        let is_gone =
+            |piece: &Result<RecordBytes, ErrorCode>| matches!(piece, Err(ErrorCode::NOT_LEADER_OR_FOLLOWER));
+        if may_have_moved && pieces.iter().any(is_gone) {
+            return self.fetch_now(fetch.to, fetch.read);
+        }
         for (piece, records) in fetch.pieces.iter().zip(pieces) {
             let entry = &fetch.read.entries[piece.entry];
             let data = &mut fetch.answer.partitions[piece.entry];
@@ -96,6 +105,9 @@ impl<L: Logs> Owner<L> {
     }
 
     fn fetch_now(&mut self, to: ReplyTo, read: FetchRead) {
+        let Some(read) = self.keep_fetch_back(to, read) else {
+            return;
+        };
         let mark = self.mark(&read);
         let mut left = read.bytes_max;
         // A wait that may bring nothing only tells that it is over.
@@ -129,6 +141,7 @@ impl<L: Logs> Owner<L> {
                 to,
                 read,
                 answer,
+                relocations: self.relocations,
             }));
         }
     }

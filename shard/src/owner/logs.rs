@@ -8,6 +8,7 @@ use storage::compaction::run::{CleanerLimits, Looked, Pace};
 use storage::error::{AppendError, StorageError};
 use storage::log::query::ProducerSweep;
 use storage::log::{LogOffsets, LogSize};
+use storage::moving::{CopyStep, MoveFailure, MoveProgress};
 use storage::scrub::ScrubStep;
 use storage::stats::StoreStats;
 use storage::sync_schedule::LossWindows;
@@ -68,6 +69,23 @@ pub trait Logs {
     }
 }
 
+/// A log on its way to another log directory; see [`storage::moving::LogMove`].
+#[allow(async_fn_in_trait)] // every future of a shard stays on its thread
+pub trait Moving: Sized + 'static {
+    /// Names an open log.
+    type Log;
+    /// Copies a piece.
+    async fn copy(&mut self, now: WallMs) -> Result<CopyStep, StorageError>;
+    /// How far the copy is.
+    fn progress(&self) -> MoveProgress;
+    /// Brings the copy to the end of the log, which refuses changes from here on, and makes it durable.
+    async fn settle(&mut self) -> Result<(), StorageError>;
+    /// Closes the log and opens the copy in its place. Without the log being given up, the move comes back to be abandoned.
+    async fn commit(self, now: WallMs) -> Result<Self::Log, (MoveFailure, Option<Self>)>;
+    /// The log stays where it is.
+    async fn abandon(self);
+}
+
 /// The storage of one shard in one log directory as its drivers need it: what takes time.
 #[allow(async_fn_in_trait)] // every future of a shard stays on its thread
 pub trait LogsIo: Logs + Clone + 'static {
@@ -126,6 +144,10 @@ pub trait LogsIo: Logs + Clone + 'static {
     async fn retain(&self, log: Self::Log, high_watermark: Offset, now: WallMs) -> Result<(), StorageError>;
     /// Looks for the log that compaction is most worth for, and compacts it if that is due.
     async fn clean<P: Pace>(&self, pace: &P, limits: &CleanerLimits) -> Result<Looked, StorageError>;
+    /// A log on its way from here to another directory.
+    type Move: Moving<Log = Self::Log>;
+    /// Begins to copy a log to `to`; `unique` keeps the copy apart from others.
+    async fn begin_move(&self, log: Self::Log, to: &Self, unique: u128) -> Result<Self::Move, StorageError>;
     /// The topic is gone: the log takes nothing more, and its files go when their delay is over.
     async fn delete(&self, log: Self::Log) -> Result<(), StorageError>;
     /// Removes the files whose delay is over; returns when the next one's is.

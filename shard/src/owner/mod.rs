@@ -13,6 +13,7 @@ mod counters;
 mod dirs;
 mod fetch;
 mod logs;
+mod moving;
 mod offsets;
 mod partition;
 pub mod store;
@@ -27,7 +28,8 @@ use storage::types::{LeaderEpoch, LogId, Offset};
 pub use self::counters::{OwnerCounters, PartitionStats};
 pub use self::dirs::{DirLog, Dirs, InDir};
 pub use self::fetch::{ColdFetch, ColdPiece};
-pub use self::logs::{Appended, Logs, LogsIo, Read};
+pub use self::logs::{Appended, Logs, LogsIo, Moving, Read};
+pub use self::moving::Hold;
 pub use self::offsets::{LookUp, OffsetLookup, OpenQuery};
 pub use self::partition::{Partition, PartitionSettings};
 
@@ -72,6 +74,12 @@ pub struct Owner<L: Logs> {
     fetches: FetchWatches<ParkedFetch>,
     outputs: VecDeque<OwnerOutput<L>>,
     counters: OwnerCounters,
+    /// Requests that wait for the hand-over of logs that move, in order.
+    held: VecDeque<(ReplyTo, ShardRequest)>,
+    /// Partitions for which requests are kept back.
+    holds: usize,
+    /// Logs that were replaced by their copies.
+    relocations: u64,
 }
 
 impl<L: Logs> Owner<L> {
@@ -89,6 +97,9 @@ impl<L: Logs> Owner<L> {
             fetches: FetchWatches::default(),
             outputs: VecDeque::new(),
             counters: OwnerCounters::default(),
+            held: VecDeque::new(),
+            holds: 0,
+            relocations: 0,
         }
     }
 
@@ -137,6 +148,9 @@ impl<L: Logs> Owner<L> {
 
     /// A request from a shard (also from this one).
     pub fn handle(&mut self, to: ReplyTo, request: ShardRequest, wall: WallMs) {
+        let Some(request) = self.keep_back(to, request) else {
+            return;
+        };
         match request {
             ShardRequest::Append(append) => self.append(to, append, wall),
             ShardRequest::Fetch(read) => self.fetch(to, read),
@@ -151,6 +165,7 @@ impl<L: Logs> Owner<L> {
     /// The asker does not wait any longer. Nothing happens if the answer has left.
     pub fn cancel(&mut self, to: ReplyTo) {
         self.fetches.cancel(to);
+        self.cancel_held(to);
     }
 
     /// The log's completed syncs reach up to `end` now: moves the high watermark and answers who waited for it.
@@ -222,6 +237,9 @@ impl<L: Logs> Owner<L> {
         let index = self.by_id.remove(&id)?;
         let partition = self.partitions.remove(index);
         self.by_log.remove(&partition.log);
+        if let Some(moving) = &partition.moving {
+            self.release_hold(moving);
+        }
         let completed = self.produces.fail_partition(index);
         self.answer_appends(completed);
         let parked = self.fetches.disturb(index);
@@ -266,11 +284,16 @@ impl<L: Logs> Owner<L> {
 
     fn summaries(&self) -> Vec<LogSummary> {
         let mut summaries: Vec<_> = self.partitions.iter().map(|(_, p)| self.summary(p)).collect();
-        summaries.sort_by_key(|s| s.log);
+        let futures: Vec<_> = summaries.iter().filter_map(|s| self.future_summary(s)).collect();
+        summaries.extend(futures);
+        summaries.sort_by_key(|s| (s.log, s.is_future));
         summaries
     }
 
     fn summary(&self, partition: &Partition<L::Log>) -> LogSummary {
+        if let Some(frozen) = self.frozen_summary(partition.moving.as_ref()) {
+            return frozen;
+        }
         let ends = self.logs.ends(partition.log);
         let size = self.logs.size(partition.log);
         LogSummary {
@@ -282,6 +305,7 @@ impl<L: Logs> Owner<L> {
             segments: size.segments,
             dir: self.logs.dir(partition.log),
             size_bytes_max: size.bytes_max,
+            is_future: false,
         }
     }
 }

@@ -6,6 +6,7 @@ use storage::log::LogOffsets;
 use storage::types::{LeaderEpoch, LogId, Offset};
 
 use super::counters::OwnerCounters;
+use super::moving::Moving;
 use crate::ids::BrokerId;
 use crate::partition::watermark::Watermark;
 
@@ -35,6 +36,8 @@ pub struct Partition<H> {
     pub counters: OwnerCounters,
     /// Appended batches above the high watermark: end offset and bytes.
     unreadable: VecDeque<(Offset, u64)>,
+    /// Its log is to go to another log directory.
+    pub(super) moving: Option<Moving>,
 }
 
 impl<H> Partition<H> {
@@ -57,6 +60,7 @@ impl<H> Partition<H> {
             readable_bytes: 0,
             counters: OwnerCounters::default(),
             unreadable: VecDeque::new(),
+            moving: None,
         }
     }
 

@@ -14,6 +14,7 @@ use storage::log::config::{CompactionConfig, Durability, LogConfig};
 use storage::log::query::ProducerSweep;
 use storage::log::timestamps::{BatchSearch, TimedOffset};
 use storage::log::{LogOffsets, LogRef, LogSize};
+use storage::moving::{CopyStep, LogMove, MoveFailure, MoveProgress};
 use storage::retention::RetentionRules;
 use storage::scrub::ScrubStep;
 use storage::stats::StoreStats;
@@ -21,7 +22,7 @@ use storage::store::{ColdRead, ReadOutcome, Store};
 use storage::sync_schedule::LossWindows;
 use storage::types::{LeaderEpoch, LogId, Offset, ProducerId};
 
-use super::logs::{Appended, Logs, LogsIo, Read};
+use super::logs::{Appended, Logs, LogsIo, Moving, Read};
 use super::offsets::LookUp;
 use crate::config::{self, TopicSettings};
 use crate::env::{Env, Instant, WallMs};
@@ -277,6 +278,12 @@ impl<D: Disk> LogsIo for StoreLogs<D> {
         self.0.clean(pace, limits).await
     }
 
+    type Move = LogMove<D>;
+
+    async fn begin_move(&self, log: LogRef, to: &Self, unique: u128) -> Result<LogMove<D>, StorageError> {
+        LogMove::begin(&self.0, log, &to.0, unique).await
+    }
+
     async fn delete(&self, log: LogRef) -> Result<(), StorageError> {
         self.0.delete_log(log).await
     }
@@ -289,6 +296,30 @@ impl<D: Disk> LogsIo for StoreLogs<D> {
 
     async fn removals_moved(&self) {
         self.0.removals_moved().await;
+    }
+}
+
+impl<D: Disk> Moving for LogMove<D> {
+    type Log = LogRef;
+
+    async fn copy(&mut self, now: WallMs) -> Result<CopyStep, StorageError> {
+        self.copy_some(now.0).await
+    }
+
+    fn progress(&self) -> MoveProgress {
+        Self::progress(self)
+    }
+
+    async fn settle(&mut self) -> Result<(), StorageError> {
+        Self::settle(self).await
+    }
+
+    async fn commit(self, now: WallMs) -> Result<LogRef, (MoveFailure, Option<Self>)> {
+        Self::commit(self, now.0).await
+    }
+
+    async fn abandon(self) {
+        Self::abandon(self).await;
     }
 }
 

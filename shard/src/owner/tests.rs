@@ -588,3 +588,5 @@ fn delete_records_is_bounded_by_the_high_watermark() {
     assert_eq!(delete(-2), Err(ErrorCode::OFFSET_OUT_OF_RANGE));
     assert_eq!(delete(-1), Ok(LookUp::DeleteBefore(Offset(0))));
 }
+
+mod moving;

@@ -146,7 +146,7 @@ impl Cleaner {
 
 impl<D: Disk> Store<D> {
     /// The log is clean up to `offset`, durably so when this returns.
-    pub(super) async fn note_cleaned(&self, log: &Log<D>, offset: Offset) -> Result<(), StorageError> {
+    pub(crate) async fn note_cleaned(&self, log: &Log<D>, offset: Offset) -> Result<(), StorageError> {
         let Some(name) = PartitionName::parse(&log.name) else {
             return Ok(());
         };

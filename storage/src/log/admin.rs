@@ -55,6 +55,9 @@ impl<D: Disk> Store<D> {
         let entry = self.log(log).ok_or(StorageError::NoSuchLog)?;
         let start = {
             let mut state = entry.state.borrow_mut();
+            if state.closing {
+                return Err(StorageError::NoSuchLog);
+            }
             if new_start > state.durable_end {
                 return Err(StorageError::OffsetOutOfRange {
                     wanted: new_start,
@@ -157,14 +160,15 @@ impl<D: Disk> Store<D> {
         Ok(())
     }
 
-    /// 32 hexadecimal digits that no other deletion of this run has; what earlier runs left is removed at the start.
-    fn unique(&self, log: &Log<D>) -> String {
-        let here = u128::from(self.shard) << 32 | u128::from(log.log_ref.slot);
+    /// 32 hexadecimal digits that nothing else has that was renamed to be removed, also in earlier runs: a log that moves from
+    /// one log directory to another and back leaves several.
+    pub(crate) fn unique(&self, log: &Log<D>) -> String {
+        let here = u128::from(self.run) << 48 | u128::from(self.shard) << 32 | u128::from(log.log_ref.slot);
         format!("{:032x}", u128::from_be_bytes(log.id.topic.0) ^ here)
     }
 
     /// Waits until no commit holds batches of the log and no write to its segments is under way.
-    async fn wait_committed(&self, log: &Rc<Log<D>>) -> Result<(), StorageError> {
+    pub(crate) async fn wait_committed(&self, log: &Rc<Log<D>>) -> Result<(), StorageError> {
         self.moved
             .until(|| {
                 let state = log.state.borrow();
@@ -221,7 +225,7 @@ impl<D: Disk> Store<D> {
     }
 
     /// Puts a frame into the next commit. Returns its number.
-    fn stage_control(&self, frame: ControlFrame) -> u64 {
+    pub(crate) fn stage_control(&self, frame: ControlFrame) -> u64 {
         let number = self.controls_staged.get() + 1;
         self.controls_staged.set(number);
         self.controls.borrow_mut().push_back(frame);

@@ -28,6 +28,7 @@ use crate::log::mark::Marks;
 use crate::log::read::read_window;
 use crate::log::tail::Tail;
 use crate::log::{Log, LogRef, LogState, segment_path};
+use crate::moving::adopt::with_marker;
 use crate::producer_state::ProducerState;
 use crate::segment::file::SegmentFile;
 use crate::segment::state::Segment;
@@ -98,15 +99,22 @@ impl<D: Disk> Store<D> {
         dir: &Path,
         id: LogId,
         config: LogConfig,
-        known: Option<LogRecord>,
+        mut known: Option<LogRecord>,
         now_ms: i64,
     ) -> Result<(LogState<D>, bool), StorageError> {
         let entries = match self.disk.list(dir).await {
             Ok(entries) if self.set_stray_aside(name, id, &entries).await? => None,
             Ok(entries) => Some(entries),
-            Err(error) if error.is_not_found() => None,
+            Err(error) if error.is_not_found() => {
+                let copy = self.take_up_copy(name, id).await?;
+                known = known.filter(|_| copy.is_none()); // of an earlier stay
+                copy
+            }
             Err(error) => return Err(error.into()),
         };
+        if let Some(entries) = &entries {
+            known = with_marker(&self.disk, dir, entries, id, known).await?;
+        }
         let damage = known.as_ref().and_then(|record| record.damage.as_ref());
         if let Some(damage) = damage {
             return Err(damage.report(dir).into());

@@ -1,9 +1,8 @@
-//! Metadata, DescribeCluster, DescribeTopicPartitions, DescribeLogDirs: MD numbers and the bug reports about them.
+//! Metadata, DescribeCluster, DescribeTopicPartitions: MD numbers and the bug reports about them.
 
 use std::time::Duration;
 
 use protocol::messages::describe_cluster::DescribeClusterRequest;
-use protocol::messages::describe_log_dirs::{DescribableLogDirTopic, DescribeLogDirsRequest};
 use protocol::messages::describe_topic_partitions::{
     DescribeTopicPartitionsRequest, DescribeTopicPartitionsRequestCursor,
     DescribeTopicPartitionsRequestTopicRequest,
@@ -44,8 +43,6 @@ pub(super) const CASES: &[Case] = &[
     Case::new("MD-12 DescribeTopicPartitions page by page", pages).differs("a cursor at partition -1 is read as 0, where Kafka refuses the whole request"),
     Case::new("MD-13 DescribeCluster by type of endpoint, and fenced brokers", endpoint_types).on(&RACK),
     Case::new("MD-14 cluster ids are the same in every answer and connection", cluster_id),
-    Case::new("AD-18 DescribeLogDirs of what is not there", log_dirs_of_nothing),
-    Case::new("BR-048 DescribeLogDirs tells the bytes of segments", log_dirs),
 ];
 
 fn named(names: &[Str], allow_auto_topic_creation: bool) -> MetadataRequest {
@@ -345,68 +342,5 @@ fn cluster_id(d: &mut Dialogue<'_>) -> Result<()> {
     }
     let lengths: Vec<_> = ids.iter().map(String::len).collect();
     d.note(&format!("{} cluster id of {lengths:?} characters", ids.len()));
-    Ok(())
-}
-
-fn log_dirs_of_nothing(d: &mut Dialogue<'_>) -> Result<()> {
-    let topic = d.topic("a", 1, &[])?;
-    let of = |list: &[(&Str, &[i32])]| DescribeLogDirsRequest {
-        topics: Some(
-            list.iter()
-                .map(|(name, partitions)| DescribableLogDirTopic {
-                    topic: (*name).clone(),
-                    partitions: partitions.to_vec(),
-                })
-                .collect(),
-        ),
-    };
-    let nowhere = d.name("nowhere");
-    for version in 1..=5 {
-        d.ask("an unknown topic", version, &of(&[(&nowhere, &[0])]))?;
-        d.ask(
-            "an unknown partition",
-            version,
-            &of(&[(&topic.name, &[7, 0, -1])]),
-        )?;
-        d.ask("no partitions", version, &of(&[(&topic.name, &[])]))?;
-        d.ask(
-            "known beside unknown",
-            version,
-            &of(&[(&nowhere, &[0]), (&topic.name, &[0])]),
-        )?;
-    }
-    Ok(())
-}
-
-fn log_dirs(d: &mut Dialogue<'_>) -> Result<()> {
-    let topic = d.topic("a", 3, &[])?;
-    for partition in [0, 0, 2] {
-        let batch = d.batch(&["x", "y"]);
-        d.written(&topic, partition, batch)?;
-    }
-    for version in 1..=5 {
-        let some = DescribeLogDirsRequest {
-            topics: Some(vec![DescribableLogDirTopic {
-                topic: topic.name.clone(),
-                partitions: vec![0, 1, 2],
-            }]),
-        };
-        d.ask("three partitions", version, &some)?;
-        let mut answer = d.quiet(version, &DescribeLogDirsRequest { topics: None })?;
-        for result in &mut answer.results {
-            result.topics.retain(|one| one.name == topic.name);
-            for topic in &mut result.topics {
-                topic.partitions.sort_by_key(|part| part.partition_index);
-            }
-        }
-        d.note(&format!(
-            "> DescribeLogDirs v{version}: all, of which one topic is shown"
-        ));
-        d.answered(&answer);
-        let none = DescribeLogDirsRequest {
-            topics: Some(Vec::new()),
-        };
-        d.ask("no topics", version, &none)?;
-    }
     Ok(())
 }

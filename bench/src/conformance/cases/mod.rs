@@ -9,6 +9,7 @@ mod group_offsets;
 mod groups;
 mod idempotence;
 mod listeners;
+mod log_dirs;
 mod member_bytes;
 mod member_reports;
 mod metadata;
@@ -41,6 +42,7 @@ pub fn cases() -> Vec<Case> {
         sessions::CASES,
         offsets::CASES,
         metadata::CASES,
+        log_dirs::CASES,
         topics::CASES,
         configs::CASES,
         retention::CASES,
