@@ -111,6 +111,15 @@ struct Started {
 }
 
 async fn start(env: &SimEnv, disk: &SimDisk, snapshot_log_bytes: usize) -> Started {
+    start_with_segments(env, disk, snapshot_log_bytes, 8 << 10).await
+}
+
+async fn start_with_segments(
+    env: &SimEnv,
+    disk: &SimDisk,
+    snapshot_log_bytes: usize,
+    segment_bytes: u32,
+) -> Started {
     disk.create_dir(dir()).await.expect("create");
     disk.sync_dir(Path::new("/")).await.expect("sync");
     recover_journals(disk, dir(), |_, _| {}).await.expect("recovery");
@@ -130,7 +139,7 @@ async fn start(env: &SimEnv, disk: &SimDisk, snapshot_log_bytes: usize) -> Start
     env.spawn(async move { while committer.commit().await.is_ok() {} });
     env.spawn(async move { while keeper.housekeeping().await.is_ok() {} });
     let config = LogConfig {
-        segment_bytes: 8 << 10,
+        segment_bytes,
         ..LogConfig::default()
     };
     let log = StoreLog::open(env.clone(), disk.clone(), Rc::clone(&store), dir(), config)
@@ -508,5 +517,62 @@ fn another_nodes_directory_and_damaged_metadata_are_refused() {
             .map(|_| ())
             .expect_err("no snapshot");
         assert!(matches!(refused, StoreLogError::NoSnapshot { .. }), "{refused}");
+    });
+}
+
+/// A broker with more partitions than an entry has records comes and goes like any other: it was a panic at every start after a
+/// kill (status 70).
+#[test]
+fn what_follows_for_many_partitions_takes_several_entries() {
+    const PARTITIONS: usize = 2 * 6_000;
+    let executor = SimExecutor::new(11);
+    let handle = executor.handle();
+    let disk = SimDisk::new(&handle, SimDiskConfig::seeded(11));
+    let random = Rc::new(Cell::new(11));
+    let env = SimEnv {
+        handle: handle.clone(),
+        random: Rc::clone(&random),
+    };
+    let leaders = |image: &MetadataImage| -> BTreeSet<(Option<BrokerId>, i32)> {
+        let all = image.topics.iter().flat_map(|topic| topic.indexed());
+        all.map(|(_, p)| (p.leader, p.leader_epoch.0)).collect()
+    };
+    executor.block_on(async {
+        let Started { mut node, .. } = start_with_segments(&env, &disk, 64 << 20, 64 << 20).await;
+        register(&mut node, &env).await.expect("registered");
+        for n in 0..2 {
+            let answer = node
+                .ask(&create(format!("topic-{n}"), 6_000))
+                .await
+                .expect("a log");
+            assert!(answer.is_ok(), "{answer:?}");
+        }
+        assert_eq!(node.image().topics.partition_count(), PARTITIONS);
+        assert_eq!(leaders(node.image()), [(Some(NODE), 0)].into());
+        // Its directory fails: nobody leads them. It is answered when all of it is so.
+        let all = node.image().topics.iter().flat_map(|topic| {
+            let topic_id = topic.id;
+            topic.indexed().map(move |(partition, _)| LogId {
+                topic: topic_id,
+                partition,
+            })
+        });
+        let lost = ControllerCommand::LogsOffline(NODE, all.collect());
+        let before = node.image().position.index;
+        node.ask(&lost).await.expect("a log").expect("it leads");
+        assert_eq!(node.image().position.index, before + 2, "two entries");
+        assert_eq!(leaders(node.image()), [(None, 1)].into());
+    });
+    executor.kill(&handle);
+    let handle = executor.new_process();
+    let disk = disk.restart(&handle);
+    let env = SimEnv { handle, random };
+    executor.block_on(async {
+        let Started { mut node, .. } = start_with_segments(&env, &disk, 64 << 20, 64 << 20).await;
+        register(&mut node, &env).await.expect("registered");
+        assert_eq!(leaders(node.image()), [(Some(NODE), 2)].into());
+        // Another start after another kill: a new epoch for every one.
+        register(&mut node, &env).await.expect("registered");
+        assert_eq!(leaders(node.image()), [(Some(NODE), 3)].into());
     });
 }

@@ -25,7 +25,8 @@ pub struct Context<'a> {
 /// Records to commit and the answer to give when they are.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision<R> {
-    /// Applied all or none, as one log entry. None: nothing changes, the answer may go out at once.
+    /// Applied all or none, as one log entry; more than [`RECORDS_MAX`], which no client's request makes, as several. None:
+    /// nothing changes, the answer may go out at once.
     pub records: Vec<MetadataRecord>,
     /// The answer.
     pub response: R,

@@ -18,7 +18,8 @@ use super::voters::{Voter, Voters};
 use super::wire::PeerMessage;
 use crate::config::{BrokerLayers, Overrides};
 use crate::controller::{
-    Context, ControllerCommand, ControllerResponse, Decision, MetadataRecord, decide, initial_records,
+    Context, ControllerCommand, ControllerResponse, Decision, MetadataRecord, RECORDS_MAX, decide,
+    initial_records,
 };
 use crate::env::Env;
 use crate::ids::BrokerId;
@@ -452,36 +453,52 @@ impl<E: Env, L: QuorumLog> QuorumNode<E, L> {
         }
     }
 
-    fn propose(&mut self, records: Vec<MetadataRecord>, waiting: Option<(ControllerResponse, Answer)>) {
+    /// Proposes what was decided: one entry, or several where one does not hold it. Requests of clients are refused before; what
+    /// follows from the coming and going of a broker with many partitions is as much as there are, and each part of it is true
+    /// by itself. Whoever asked is answered with the last.
+    fn propose(&mut self, mut records: Vec<MetadataRecord>, waiting: Option<(ControllerResponse, Answer)>) {
+        let proposed = loop {
+            let rest = records.split_off(records.len().min(RECORDS_MAX));
+            match self.propose_entry(records) {
+                Ok(()) if !rest.is_empty() => records = rest,
+                outcome => break outcome,
+            }
+        };
+        let Some((response, answer)) = waiting else {
+            return;
+        };
+        match (proposed, self.proposed.back_mut()) {
+            (Ok(()), Some(last)) => last.waiting.push((response, answer)),
+            (Ok(()), None) => unreachable!("the entry that was just proposed waits"),
+            (Err(refused), _) => answer(Err(refused)),
+        }
+    }
+
+    fn propose_entry(&mut self, records: Vec<MetadataRecord>) -> Result<(), CommandRefused> {
         let mut delta = ImageDelta::new(self.latest());
         delta
             .apply_all(&records)
             .expect("a decision's records fit the image it was made on");
-        match self.driver.propose(records, self.env.wall()) {
-            Ok(proposal) => {
-                let (image, changes) = delta.finish(ImagePosition {
-                    index: proposal.index,
-                    term: proposal.term,
-                });
-                self.proposed.push_back(Proposed {
-                    proposal,
-                    image: Arc::new(image),
-                    changes,
-                    waiting: waiting.into_iter().collect(),
-                });
-            }
-            Err(error) => {
-                let refused = match error {
-                    ProposeError::NotLeader(leader) => CommandRefused::NotController(leader),
-                    ProposeError::Backlog | ProposeError::ChangeUnderWay | ProposeError::NotOneStep => {
-                        CommandRefused::Overloaded
-                    }
-                };
-                if let Some((_, answer)) = waiting {
-                    answer(Err(refused));
+        let proposal = self
+            .driver
+            .propose(records, self.env.wall())
+            .map_err(|error| match error {
+                ProposeError::NotLeader(leader) => CommandRefused::NotController(leader),
+                ProposeError::Backlog | ProposeError::ChangeUnderWay | ProposeError::NotOneStep => {
+                    CommandRefused::Overloaded
                 }
-            }
-        }
+            })?;
+        let (image, changes) = delta.finish(ImagePosition {
+            index: proposal.index,
+            term: proposal.term,
+        });
+        self.proposed.push_back(Proposed {
+            proposal,
+            image: Arc::new(image),
+            changes,
+            waiting: Vec::new(),
+        });
+        Ok(())
     }
 
     fn refuse_all(&mut self, refused: CommandRefused) {
