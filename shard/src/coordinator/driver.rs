@@ -18,6 +18,7 @@ use super::group::{
     GroupSettings, KnownTopics,
 };
 use super::replay::{GroupReplay, REPLAY_READ_BYTES};
+use super::shown;
 use super::writer::{Batch, Next, Queue};
 use crate::budget::{Budget, BudgetClass};
 use crate::env::{Env, Instant};
@@ -288,7 +289,7 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
         let (now, wall) = (self.0.env.now(), self.0.env.wall());
         let mut starts_writer = None;
         let mut replies = Vec::new();
-        let is_short;
+        let short;
         let is_nearer = {
             let mut partitions = self.0.partitions.borrow_mut();
             let partition = partitions
@@ -298,9 +299,8 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
                 return;
             };
             let before = serving.coordinator.next_deadline();
-            let refused = serving.coordinator.counters().memory_refusals;
             change(&mut serving.coordinator, now, wall);
-            is_short = serving.coordinator.counters().memory_refusals > refused;
+            short = serving.coordinator.take_short();
             let mut appends = false;
             while let Some(output) = serving.coordinator.poll_output() {
                 match output {
@@ -328,19 +328,21 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
         if is_nearer {
             self.0.deadlines.notify();
         }
-        if is_short {
-            self.complain_of_memory(now);
+        if let Some(group) = short {
+            self.complain_of_memory(&group, now);
         }
     }
 
-    /// Says that clients are refused for lack of memory, now and then: each of them tries again and again.
-    fn complain_of_memory(&self, now: Instant) {
+    /// Says that clients are refused for lack of memory, those of `group` among them, now and then: each of them tries again and
+    /// again.
+    fn complain_of_memory(&self, group: &str, now: Instant) {
         let last = self.0.complained.get();
         if last.is_none_or(|last| now >= last.after(COMPLAINT_INTERVAL)) {
             self.0.complained.set(Some(now));
             let bytes = self.0.memory.max_bytes(BudgetClass::Coordinator);
             tracing::warn!(
                 bytes,
+                group = shown(group),
                 "the memory for groups and committed offsets is used up on this shard: new members, larger metadata and \
                  commits of new partitions are refused with COORDINATOR_NOT_AVAILABLE until some end; give the broker more \
                  with penstock.memory.bytes"
@@ -363,8 +365,11 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
             let next = next.flatten();
             match next {
                 None => return,
-                Some(Next::Refused(write, why)) => {
-                    tracing::warn!(partition = log.partition, %why, "records of a group cannot be written");
+                Some(Next::Refused(write, group, why)) => {
+                    tracing::warn!(
+                        group = shown(&group), partition = log.partition, %why,
+                        "records of a group cannot be written"
+                    );
                     self.with(log, Some(life), |c, now, wall| {
                         c.handle_written(write, Err(ErrorCode::MESSAGE_TOO_LARGE), now, wall);
                     });

@@ -16,3 +16,27 @@ pub mod driver;
 pub mod group;
 pub mod replay;
 mod writer;
+
+/// The most characters of a group's id in a line of the log: clients choose ids of up to 32 KiB.
+#[cfg(feature = "runtime")]
+const SHOWN_MAX: usize = 255;
+
+/// A group's id as the log has it.
+#[cfg(feature = "runtime")]
+fn shown(group: &str) -> &str {
+    let end = group.char_indices().nth(SHOWN_MAX).map(|(at, _)| at);
+    end.and_then(|end| group.get(..end)).unwrap_or(group)
+}
+
+#[cfg(all(test, feature = "runtime"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_id_is_cut_in_the_log() {
+        assert_eq!(shown("readers"), "readers");
+        assert_eq!(shown(""), "");
+        assert_eq!(shown(&"ü".repeat(SHOWN_MAX)), "ü".repeat(SHOWN_MAX));
+        assert_eq!(shown(&"ü".repeat(SHOWN_MAX + 1)), "ü".repeat(SHOWN_MAX));
+    }
+}

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use protocol::record::{BatchBuilder, BatchOptions, BuildError, NewRecord};
-use protocol::{EncodeError, ErrorCode};
+use protocol::{EncodeError, ErrorCode, Str};
 
 use super::group::{GroupRecord, WriteId};
 use crate::env::WallMs;
@@ -33,8 +33,8 @@ pub(super) enum Unwritable {
 #[derive(Debug)]
 pub(super) enum Next {
     Batch(Batch),
-    /// The first append is refused; nothing of it has been written, unless it is longer than a batch.
-    Refused(WriteId, Unwritable),
+    /// The first append, of this group, is refused; nothing of it has been written, unless it is longer than a batch.
+    Refused(WriteId, Str, Unwritable),
 }
 
 /// The appends of one partition that wait, in order.
@@ -103,10 +103,10 @@ impl Queue {
                         break 'appends;
                     }
                     Err(why) => {
-                        let write = first.write;
+                        let (write, group) = (first.write, record.group().clone());
                         self.waiting.pop_front();
                         self.earlier = None;
-                        return Some(Next::Refused(write, why));
+                        return Some(Next::Refused(write, group, why));
                     }
                 }
             }
@@ -138,7 +138,6 @@ fn append(builder: &mut BatchBuilder<'_>, record: &GroupRecord, wall: WallMs) ->
 
 #[cfg(test)]
 mod tests {
-    use protocol::Str;
     use protocol::record::BatchView;
 
     use super::*;
@@ -205,8 +204,9 @@ mod tests {
             queue.next(1000, WallMs(1)),
             Some(Next::Refused(
                 WriteId(2),
+                group,
                 Unwritable::Build(BuildError::TooLarge { limit: 1000 })
-            ))
+            )) if group == "g"
         ));
         assert_eq!(batch(queue.next(1000, WallMs(1))), (1, vec![WriteId(3)]));
     }

@@ -32,7 +32,7 @@ impl GroupCoordinator {
         let then = Then::Committed { to, results, growth };
         let held = held_bytes(&records, &then);
         if !self.effects.writes.have_room(&self.memory, held, growth > 0) {
-            self.effects.counters.memory_refusals += 1;
+            self.effects.refuse_for_memory(&id);
             return self.reply(to, refusal(commit, ErrorCode::COORDINATOR_NOT_AVAILABLE));
         }
         let (groups, mut turn) = self.turn(now, wall);

@@ -62,7 +62,7 @@ impl ClassicGroup {
         } else if !self.accepts(request) {
             Err(ErrorCode::INCONSISTENT_GROUP_PROTOCOL)
         } else if !self.has_memory(turn, request) {
-            turn.effects.counters.memory_refusals += 1;
+            turn.effects.refuse_for_memory(&self.id);
             Err(ErrorCode::COORDINATOR_NOT_AVAILABLE)
         } else if request.member_id.is_empty() {
             self.join_anew(turn, joining)

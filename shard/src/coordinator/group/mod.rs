@@ -285,6 +285,11 @@ impl GroupCoordinator {
         self.effects.outputs.pop_front()
     }
 
+    /// A group of which something was refused for lack of memory since this was asked last.
+    pub fn take_short(&mut self) -> Option<Str> {
+        self.effects.short.take()
+    }
+
     fn reply(&mut self, to: ReplyTo, reply: GroupReply) {
         self.effects.outputs.push_back(GroupOutput::Reply { to, reply });
     }

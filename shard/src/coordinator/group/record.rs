@@ -46,6 +46,13 @@ pub enum GroupRecord {
 }
 
 impl GroupRecord {
+    /// The group that it is about.
+    pub(in crate::coordinator) const fn group(&self) -> &Str {
+        match self {
+            Self::Offset { group, .. } | Self::Group { group, .. } => group,
+        }
+    }
+
     /// What it takes while it is written, bytes, with what it may share with its group: that may change meanwhile.
     pub(super) fn bytes(&self) -> u64 {
         let beside = match self {

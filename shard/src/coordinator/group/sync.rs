@@ -37,7 +37,7 @@ impl ClassicGroup {
         }
         let assigns = self.is_leader(id) && !self.is_assigning;
         if assigns && !turn.may_append() {
-            turn.effects.counters.memory_refusals += 1;
+            turn.effects.refuse_for_memory(&self.id);
             // It joins again, is told the same generation, and tries again.
             return turn.reply(to, refusal(ErrorCode::COORDINATOR_NOT_AVAILABLE));
         }

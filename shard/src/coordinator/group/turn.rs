@@ -51,6 +51,8 @@ pub(super) struct Effects {
     pub timers: Timers,
     pub writes: OpenWrites,
     pub counters: GroupCounters,
+    /// The first group of which something was refused for lack of memory, since somebody asked.
+    pub short: Option<Str>,
 }
 
 impl Effects {
@@ -60,7 +62,14 @@ impl Effects {
             timers: Timers::default(),
             writes: OpenWrites::new(memory),
             counters: GroupCounters::default(),
+            short: None,
         }
+    }
+
+    /// Something of a group is refused because the memory of coordinators is used up.
+    pub(super) fn refuse_for_memory(&mut self, group: &Str) {
+        self.counters.memory_refusals += 1;
+        self.short.get_or_insert_with(|| group.detached());
     }
 }
 

@@ -669,6 +669,49 @@ fn a_restart_goes_on_without_a_rebalance() {
     );
 }
 
+/// CG-30: Kafka 4.3.1 shows an instance under the client id and host of its first join for as long as it is in the group, whoever
+/// comes back for it: without its member id, with it, in a rebalance, and after a replay.
+#[test]
+fn an_instance_is_shown_under_the_client_of_its_first_join() {
+    let mut f = Fixture::new();
+    let ids = instances(&mut f);
+    let clients = |f: &mut Fixture| {
+        let to = f.send(GroupRequest::Describe("g".into()));
+        let Some(GroupReply::Describe(told)) = f.take(to) else {
+            panic!()
+        };
+        let members = told.members.into_iter();
+        let mut clients: Vec<_> = members
+            .map(|m| (m.group_instance_id.unwrap(), m.client_id, m.client_host))
+            .collect();
+        clients.sort();
+        clients
+    };
+    let first = [
+        ("a".into(), "c".into(), "/127.0.0.1".into()),
+        ("b".into(), "c".into(), "/127.0.0.1".into()),
+    ];
+    assert_eq!(clients(&mut f), first);
+    f.client = ("moved", "/127.0.0.2");
+    let to = f.join_with("", |r| r.group_instance_id = Some("b".into()));
+    f.finish_writes();
+    let new = f.joined(to).member_id;
+    assert_ne!(new, ids[1]);
+    assert_eq!(f.state(), "Stable");
+    assert_eq!(clients(&mut f), first);
+    f.restart();
+    assert_eq!(clients(&mut f), first);
+    f.join_with(&new, |r| {
+        r.group_instance_id = Some("b".into());
+        r.protocols = vec![protocol("range", b"news")];
+    });
+    f.join_with("", |r| r.group_instance_id = Some("a".into()));
+    assert_eq!(clients(&mut f), first);
+    // A member that is not known joins as who it is.
+    f.join_with("", |r| r.group_instance_id = Some("d".into()));
+    assert_eq!(clients(&mut f)[2].1, "moved");
+}
+
 #[test]
 fn groups_are_described_and_listed() {
     let mut f = Fixture::new();

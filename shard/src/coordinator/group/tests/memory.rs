@@ -125,6 +125,9 @@ fn members_of_many_groups_leave_room_for_commits() {
         "three quarters of 8 MiB hold about 60: {refused}"
     );
     assert_eq!(f.coordinator.counters().memory_refusals, refused);
+    let named = f.coordinator.take_short().expect("the log names a group");
+    assert!(named.starts_with("large-"), "{named}");
+    assert_eq!(f.coordinator.take_short(), None);
     assert!(used(&f) <= 6 * MIB + 100_000, "{}", used(&f));
     // Somebody who only commits is not kept out by them.
     for partition in 0..1_000 {

@@ -39,6 +39,8 @@ struct Fixture {
     /// When each request was answered.
     answered: BTreeMap<ReplyTo, Instant>,
     fresh: u64,
+    /// Client id and host of whoever joins.
+    client: (&'static str, &'static str),
 }
 
 impl Fixture {
@@ -67,6 +69,7 @@ impl Fixture {
             answers: BTreeMap::new(),
             answered: BTreeMap::new(),
             fresh: 0,
+            client: ("c", "/127.0.0.1"),
         }
     }
 
@@ -176,8 +179,8 @@ impl Fixture {
             request,
             version,
             client: ClientIdentity {
-                client_id: "c".into(),
-                host: "/127.0.0.1".into(),
+                client_id: self.client.0.into(),
+                host: self.client.1.into(),
             },
             fresh: Uuid::from_u128(self.fresh.into()),
         })
