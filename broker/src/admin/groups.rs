@@ -30,7 +30,7 @@ pub(super) struct Ledger {
     groups: Vec<GroupLine>,
     /// The [`weight`] of `groups`.
     kept_groups: usize,
-    /// The [`weight`] of the committed offsets of `groups`: less than `series_max` and one topic's partitions.
+    /// The [`weight`] of the committed offsets of `groups`: at most `series_max`, of all shards together.
     kept: usize,
     /// The group whose pages come has no samples of its own.
     skips: bool,
@@ -101,11 +101,12 @@ impl Ledger {
             *self.states.entry(group.state).or_default() += 1;
             self.members += group.members;
             self.left_out.topic = None;
-            self.skips = self.kept_groups >= self.series_max || group.id.len() > NAME_BYTES_MAX;
+            let kept = self.kept_groups + weight(group.id.len());
+            self.skips = kept > self.series_max || group.id.len() > NAME_BYTES_MAX;
             if self.skips {
                 self.left_out.groups += 1;
             } else {
-                self.kept_groups += weight(group.id.len());
+                self.kept_groups = kept;
                 self.groups.push(GroupLine {
                     id: group.id,
                     members: group.members,
@@ -118,7 +119,8 @@ impl Ledger {
         }
     }
 
-    /// A topic of a group has samples with all its partitions, or none.
+    /// A topic of a group has samples with all its partitions, or none: one that turns out to be too large with a later page is taken
+    /// out again.
     fn add_offsets(&mut self, topic: Str, offsets: Vec<(i32, i64)>) {
         self.offsets += offsets.len();
         let last = self.groups.last_mut().filter(|_| !self.skips);
@@ -126,25 +128,38 @@ impl Ledger {
             && self.left_out.topic.as_ref() != Some(&topic)
         {
             let each = weight(group.id.len() + topic.len());
-            match group.topics.last_mut() {
-                Some(line) if line.name == topic => {
-                    self.kept += offsets.len() * each;
-                    return line.offsets.extend(offsets);
+            let kept = self.kept + offsets.len() * each;
+            let fits = kept <= self.series_max;
+            match group.topics.pop_if(|line| line.name == topic) {
+                Some(mut line) if fits => {
+                    line.offsets.extend(offsets);
+                    self.kept = kept;
+                    return group.topics.push(line);
                 }
-                _ if self.kept < self.series_max => {
-                    self.kept += offsets.len() * each;
+                Some(line) => {
+                    self.kept -= line.offsets.len() * each;
+                    self.left_out.add(&topic, line.offsets);
+                }
+                None if fits => {
+                    self.kept = kept;
                     return group.topics.push(TopicLine { name: topic, offsets });
                 }
-                _ => {}
+                None => {}
             }
         }
-        let sums = self.left_out.offsets.entry(topic.clone()).or_default();
+        self.left_out.add(&topic, offsets);
+        self.left_out.topic = Some(topic);
+    }
+}
+
+impl LeftOut {
+    fn add(&mut self, topic: &Str, offsets: Vec<(i32, i64)>) {
+        let sums = self.offsets.entry(topic.clone()).or_default();
         for (partition, offset) in offsets {
             let (count, sum) = sums.entry(partition).or_default();
             *count += 1;
             *sum = sum.saturating_add(offset);
         }
-        self.left_out.topic = Some(topic);
     }
 }
 

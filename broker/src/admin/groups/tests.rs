@@ -42,16 +42,17 @@ fn a_group_cut_by_a_page_is_one_group() {
 
 #[test]
 fn above_the_maximum_topics_are_left_out_whole_and_summed_up() {
-    let mut ledger = Ledger::new(2);
+    let mut ledger = Ledger::new(3);
     ledger.add(image("a", false, &[("t", &[(0, 10)])]));
     ledger.add(image("a", true, &[("t", &[(1, 20), (2, 30)]), ("u", &[(0, 5)])]));
+    ledger.add(image("filler", false, &[]));
     // A rest of a topic that was left out does not come in again, nor does a group above the maximum.
     ledger.add(image("a", true, &[("u", &[(1, 6)])]));
     ledger.add(image("b", false, &[("t", &[(0, 7)])]));
     ledger.add(image("c", false, &[("t", &[(0, 8)])]));
     ledger.add(image("c", true, &[("t", &[(1, 9)])]));
     assert_eq!(kept(&ledger), [line("a", "t", 3)]);
-    assert_eq!((ledger.groups.len(), ledger.left_out.groups), (2, 1));
+    assert_eq!((ledger.groups.len(), ledger.left_out.groups), (3, 1));
     let left: Vec<_> = ledger
         .left_out
         .offsets
@@ -66,6 +67,42 @@ fn above_the_maximum_topics_are_left_out_whole_and_summed_up() {
     ];
     assert_eq!(left, expected);
     assert_eq!(ledger.offsets, 8);
+}
+
+/// The pages of all shards go into one ledger: what is kept is never above the maximum, however they are cut.
+#[test]
+fn the_maximum_holds_for_all_shards_together() {
+    let mut ledger = Ledger::new(10);
+    for shard in 0..4 {
+        for group in 0..5 {
+            let id = format!("g-{shard}-{group}");
+            ledger.add(image(&id, false, &[("t", &[(0, 1), (1, 1)])]));
+            ledger.add(image(&id, true, &[("t", &[(2, 1)]), ("u", &[(0, 1)])]));
+        }
+    }
+    assert!(ledger.kept <= 10 && ledger.kept_groups <= 10, "{ledger:?}");
+    assert_eq!((ledger.groups.len(), ledger.left_out.groups), (10, 10));
+    let samples: usize = kept(&ledger).iter().map(|(_, _, offsets)| offsets).sum();
+    assert_eq!((samples, ledger.offsets), (ledger.kept, 80));
+}
+
+#[test]
+fn a_topic_that_grows_too_large_with_a_later_page_is_left_out_whole() {
+    let mut ledger = Ledger::new(4);
+    ledger.add(image("a", false, &[("s", &[(0, 1)]), ("t", &[(0, 10), (1, 20)])]));
+    ledger.add(image("a", true, &[("t", &[(2, 30), (3, 40)])]));
+    ledger.add(image(
+        "a",
+        true,
+        &[("t", &[(4, 50)]), ("u", &[(0, 7), (1, 8), (2, 9)])],
+    ));
+    assert_eq!(kept(&ledger), [line("a", "s", 1), line("a", "u", 3)]);
+    assert_eq!(ledger.kept, 4);
+    let left: Vec<_> = ledger.left_out.offsets["t"]
+        .iter()
+        .map(|(p, sums)| (*p, *sums))
+        .collect();
+    assert_eq!(left, [0, 1, 2, 3, 4].map(|p| (p, (1, i64::from(p + 1) * 10))));
 }
 
 #[test]
@@ -118,8 +155,8 @@ fn long_names_of_groups_count_as_several_and_very_long_ones_are_left_out() {
         &[("t", &[(0, 1), (1, 1), (2, 1), (3, 1)]), ("u", &[(0, 1), (1, 1)])],
     ));
     ledger.add(image("short", false, &[("t", &[(0, 1)])]));
-    assert_eq!(ledger.kept, 12, "six samples that count twice");
-    assert_eq!(kept(&ledger), [line(&long, "t", 4), line(&long, "u", 2)]);
+    assert_eq!(ledger.kept, 9, "four samples that count twice, and one");
+    assert_eq!(kept(&ledger), [line(&long, "t", 4), line("short", "t", 1)]);
     let mut ledger = Ledger::new(10);
     ledger.add(image(&"g".repeat(NAME_BYTES_MAX + 1), false, &[("t", &[(0, 1)])]));
     ledger.add(image("short", false, &[("t", &[(0, 2)])]));
