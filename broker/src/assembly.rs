@@ -573,5 +573,15 @@ pub fn storage_failed(error: &StorageError) -> Failure {
         StorageError::Damage(_) | StorageError::Version { .. } => Status::Data,
         _ => Status::Io,
     };
-    Failure::new(status, format!("storage: {error}"))
+    let is_full = match error {
+        StorageError::NoSpace(_) => true,
+        StorageError::Disk(error) => error.is_refused_for_space(),
+        _ => false,
+    };
+    let advice = if is_full { FULL_ADVICE } else { "" };
+    Failure::new(status, format!("storage: {error}{advice}"))
 }
+
+/// What to do before a start, after a stop or a start that a full disk has cut short.
+const FULL_ADVICE: &str =
+    "; nothing acknowledged is lost: free some space or give the volume more, then start";

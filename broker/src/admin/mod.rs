@@ -40,7 +40,7 @@ use crate::config::settings::Settings;
 use crate::exit::{Failure, Status};
 use crate::node::NodeMessage;
 use crate::observe::progress::Progress;
-use crate::system::HostReport;
+use crate::system::{HostReport, holder};
 
 use self::usage::Usage;
 
@@ -107,12 +107,15 @@ impl AdminListener {
     /// A sentence: the port is in use, or the address is none of this host.
     pub fn bind(address: SocketAddr) -> Result<Self, Failure> {
         let refuse = |e: io::Error| {
-            let advice = match e.kind() {
-                io::ErrorKind::AddrInUse => "stop the process that has it, or choose another one",
-                _ => "choose another one",
+            let (holder, advice) = match e.kind() {
+                io::ErrorKind::AddrInUse => (
+                    holder::of_port(address.port()),
+                    "stop the process that has it, or choose another one",
+                ),
+                _ => (String::new(), "choose another one"),
             };
             let sentence = format!(
-                "the admin address {address} cannot be opened: {e}; {advice} with penstock.admin.listener (empty turns it off)"
+                "the admin address {address} cannot be opened: {e}{holder}; {advice} with penstock.admin.listener (empty turns it off)"
             );
             Failure::new(Status::Unavailable, sentence)
         };

@@ -13,6 +13,7 @@ use nix::libc;
 use storage::layout::LOCK_FILE;
 
 use crate::exit::{Failure, Status};
+use crate::system::holder;
 
 /// The held lock; given back when dropped or when the process ends, however it ends.
 #[derive(Debug)]
@@ -81,7 +82,8 @@ impl DirectoryLock {
         match lock(&file, true) {
             Ok(()) => Ok(Self { _file: Some(file) }),
             Err(Taken::By(holder)) => Err(taken(format!(
-                "another broker uses the log directory {}{}; stop it, or name another directory with log.dirs",
+                "another broker uses the log directory {}{}; stop it, or give this one directory and ports of its own: log.dirs, \
+                 listeners, penstock.admin.listener",
                 dir.display(),
                 holder.map_or_else(String::new, |holder| format!(" ({holder})"))
             ))),
@@ -141,7 +143,7 @@ enum Taken {
 fn lock(file: &File, is_writable: bool) -> Result<(), Taken> {
     match file.try_lock() {
         Ok(()) => {}
-        Err(TryLockError::WouldBlock) => return Err(Taken::By(holder_of_flock(file).map(describe))),
+        Err(TryLockError::WouldBlock) => return Err(Taken::By(holder_of_flock(file).map(holder::process))),
         Err(TryLockError::Error(e)) => return Err(Taken::Failed(e)),
     }
     let wanted = || libc::flock {
@@ -157,7 +159,7 @@ fn lock(file: &File, is_writable: bool) -> Result<(), Taken> {
             let mut found = wanted();
             let asked = fcntl(file, FcntlArg::F_GETLK(&mut found));
             let holder = asked.ok().and_then(|_| u32::try_from(found.l_pid).ok());
-            Err(Taken::By(holder.filter(|pid| *pid > 0).map(describe)))
+            Err(Taken::By(holder.filter(|pid| *pid > 0).map(holder::process)))
         }
         // A file system without such locks: the other kind holds.
         Err(_) => Ok(()),
@@ -182,14 +184,6 @@ fn holder_of_flock(file: &File) -> Option<u32> {
         (is_flock && words.next()? == place).then(|| pid.parse().ok())?
     });
     holders.next()
-}
-
-fn describe(pid: u32) -> String {
-    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    match name.trim() {
-        "" => format!("process {pid}"),
-        name => format!("process {pid}, {}", crate::client::clean(name)),
-    }
 }
 
 #[cfg(test)]

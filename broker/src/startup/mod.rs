@@ -148,7 +148,7 @@ pub fn run(settings: Settings, stop: &flume::Receiver<StopSignal>) -> Result<(),
     for shard in 0..shards {
         let _ = port.send(ShardId(shard), ShardMessage::Node(NodeMessage::Stop));
     }
-    finish(runtime, outcome)
+    finish(runtime, outcome, &reports)
 }
 
 /// The memory that all shards share, bytes.
@@ -269,8 +269,9 @@ fn wait(stop: &flume::Receiver<StopSignal>, reports: &flume::Receiver<Report>) -
         .wait()
 }
 
-/// Waits for the shards to end, within bounds.
-fn finish(runtime: Runtime, outcome: Outcome) -> Result<(), Failure> {
+/// Waits for the shards to end, within bounds. A stop that was asked for ends well only when every shard has closed what it had:
+/// on a full disk, or on one that fails, the next start has something to recover, and that is said.
+fn finish(runtime: Runtime, outcome: Outcome, reports: &flume::Receiver<Report>) -> Result<(), Failure> {
     let (ended, has_ended) = flume::bounded(1);
     let waiter = std::thread::Builder::new().name("stop".into()).spawn(move || {
         runtime.join();
@@ -287,8 +288,12 @@ fn finish(runtime: Runtime, outcome: Outcome) -> Result<(), Failure> {
         );
         return Err(Failure::new(Status::Software, sentence));
     }
-    match outcome {
-        Outcome::Asked => Ok(()),
-        Outcome::Failed(failure) => Err(failure),
+    let failed = reports.try_iter().find_map(|report| match report {
+        Report::Failed(failure) => Some(failure),
+        Report::Ready => None,
+    });
+    match (outcome, failed) {
+        (Outcome::Failed(failure), _) | (Outcome::Asked, Some(failure)) => Err(failure),
+        (Outcome::Asked, None) => Ok(()),
     }
 }

@@ -8,6 +8,7 @@ use shard::runtime::net::{Acceptor, ListenOptions, Listener};
 use crate::config::resolve::prefer_ipv4;
 use crate::config::settings::{ListenerSettings, Settings};
 use crate::exit::{Failure, Status};
+use crate::system::holder;
 
 /// Binds every listener; what the kernel chose for port 0 is told to clients.
 pub(super) fn bind(settings: &mut Settings) -> Result<Vec<Listener>, Failure> {
@@ -35,16 +36,17 @@ fn bind_one(listener: &mut ListenerSettings, options: &ListenOptions) -> Result<
             .ok_or_else(|| no_address(String::new()))?
     };
     let bound = Listener::bind(address, options).map_err(|e| {
-        let advice = match e.kind() {
-            io::ErrorKind::AddrInUse => {
-                "stop the process that has the port, or choose another one with `listeners`"
-            }
-            io::ErrorKind::PermissionDenied => "choose a port above 1023 with `listeners`",
-            _ => "correct `listeners`",
+        let (holder, advice) = match e.kind() {
+            io::ErrorKind::AddrInUse => (
+                holder::of_port(listener.port),
+                "stop the process that has the port, or choose another one with `listeners`",
+            ),
+            io::ErrorKind::PermissionDenied => (String::new(), "choose a port above 1023 with `listeners`"),
+            _ => (String::new(), "correct `listeners`"),
         };
         Failure::new(
             Status::Unavailable,
-            format!("listener {shown} cannot be opened: {e}; {advice}"),
+            format!("listener {shown} cannot be opened: {e}{holder}; {advice}"),
         )
     })?;
     if listener.port == 0 {

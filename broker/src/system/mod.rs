@@ -3,6 +3,7 @@
 
 pub mod cgroup;
 pub mod cpu;
+pub(crate) mod holder;
 pub mod io_uring;
 pub mod log_dir;
 pub mod memory;

@@ -34,7 +34,12 @@ fn a_port_in_use_is_named_with_what_to_do() {
     refused(
         &["-o", &listeners, "-o", &free],
         69,
-        &[&format!("127.0.0.1:{port}"), "in use", "`listeners`"],
+        &[
+            &format!("127.0.0.1:{port}"),
+            "in use",
+            &format!("process {}", std::process::id()),
+            "`listeners`",
+        ],
     );
 }
 
@@ -48,6 +53,7 @@ fn an_admin_port_in_use_is_named_with_its_key() {
         &[
             &taken.local_addr().unwrap().to_string(),
             "in use",
+            &format!("process {}", std::process::id()),
             "penstock.admin.listener",
         ],
     );
@@ -71,7 +77,16 @@ fn a_second_broker_on_the_same_data_is_refused() {
         sentence(&stderr).contains("another broker uses the log directory"),
         "{stderr}"
     );
-    assert!(sentence(&stderr).contains("log.dirs"), "{stderr}");
+    let holder = format!("(process {}, penstock)", first.pid());
+    for part in [
+        &holder,
+        "stop it",
+        "log.dirs",
+        "listeners",
+        "penstock.admin.listener",
+    ] {
+        assert!(sentence(&stderr).contains(part), "{part}: {stderr}");
+    }
     assert!(
         first.get("/health/live").0.contains("200"),
         "the first one goes on"

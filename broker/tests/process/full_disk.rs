@@ -5,6 +5,9 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
@@ -12,6 +15,9 @@ use protocol::ErrorCode;
 use protocol::Str;
 use protocol::messages::delete_topics::{DeleteTopicsRequest, DeleteTopicsResponse};
 use protocol::messages::fetch::FetchResponse;
+use protocol::messages::offset_commit::{
+    OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic, OffsetCommitResponse,
+};
 use protocol::messages::produce::ProduceResponse;
 
 use crate::admin::sample;
@@ -217,7 +223,7 @@ fn story(kind: &str) {
 }
 
 /// A client that goes on until its batch is acknowledged; what it was told before.
-fn retrying(broker: &Broker, topic: &'static str) -> std::thread::JoinHandle<Vec<ErrorCode>> {
+fn retrying(broker: &Broker, topic: &'static str) -> JoinHandle<Vec<ErrorCode>> {
     let mut client = Client::connect(broker.address);
     std::thread::spawn(move || produce_until_acknowledged(&mut client, topic))
 }
@@ -262,4 +268,146 @@ fn br_072_a_start_on_a_full_disk_changes_nothing() {
     fs::remove_file(data.join("ballast")).unwrap();
     let again = Broker::start(dir.path(), &settings);
     assert_eq!(log_end(&mut Client::connect(again.address), "kept"), kept);
+}
+
+/// Commits of groups without members, with all the metadata that is allowed, until the connection ends; counts those acknowledged.
+fn pour_commits(broker: &Broker, groups: Vec<String>, acknowledged: Arc<AtomicU64>) -> JoinHandle<()> {
+    let request = |group: &str| OffsetCommitRequest {
+        group_id: Str::from(group.to_owned()),
+        generation_id_or_member_epoch: -1,
+        topics: vec![OffsetCommitRequestTopic {
+            name: "many".into(),
+            partitions: (0..50)
+                .map(|partition_index| OffsetCommitRequestPartition {
+                    partition_index,
+                    committed_offset: 1,
+                    committed_metadata: Some(Str::from("m".repeat(4000))),
+                    ..Default::default()
+                })
+                .collect(),
+            ..Default::default()
+        }],
+        ..Default::default()
+    };
+    let mut client = Client::connect(broker.address);
+    std::thread::spawn(move || {
+        for group in groups.iter().cycle() {
+            let answer = client.call::<_, OffsetCommitResponse>(&request(group), 7);
+            match answer.map(|answer| answer.topics[0].partitions[0].error_code) {
+                Ok(ErrorCode::NONE) => _ = acknowledged.fetch_add(1, Ordering::Relaxed),
+                Ok(_) => std::thread::sleep(Duration::from_millis(100)),
+                Err(_) => return,
+            }
+        }
+    })
+}
+
+/// Waits until nothing is acknowledged any more for some seconds; how much was.
+fn until_it_stands(acknowledged: &AtomicU64) -> u64 {
+    let began = Instant::now();
+    let mut last = (acknowledged.load(Ordering::Relaxed), Instant::now());
+    while last.1.elapsed() < Duration::from_secs(3) {
+        assert!(began.elapsed() < PATIENCE, "the journal never filled");
+        std::thread::sleep(Duration::from_millis(50));
+        let now = acknowledged.load(Ordering::Relaxed);
+        if now != last.0 {
+            last = (now, Instant::now());
+        }
+    }
+    last.0
+}
+
+/// Neither the disk nor the journal has room: a stop does not wait for it, says what to do, and loses nothing.
+fn stop_with_disk_and_journal_full(kind: &str) {
+    const DROPPED: i64 = 40;
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let Some(_mounted) = Mounted::new(kind, &data, 224) else {
+        return;
+    };
+    let settings = [
+        "penstock.shards=1",
+        "penstock.disk.reserve.bytes=0",
+        "offsets.topic.num.partitions=4",
+    ];
+    let last_line = || {
+        let stderr = fs::read_to_string(dir.path().join("stderr")).unwrap();
+        stderr.lines().last().unwrap_or_default().to_owned()
+    };
+    let broker = Broker::start(dir.path(), &settings);
+    let mut client = Client::connect(broker.address);
+    create_topic(&mut client, "kept", 1);
+    create_topic(&mut client, "many", 50);
+    create_topic(&mut client, "dropped", 1);
+    assert_eq!(try_produce(&mut client, "kept", 1000), ErrorCode::NONE);
+    for _ in 0..DROPPED {
+        assert_eq!(try_produce(&mut client, "dropped", 500_000), ErrorCode::NONE);
+    }
+    let groups: Vec<String> = (0..8).map(|n| format!("g-{n}")).collect();
+    for group in &groups {
+        find_coordinator(&mut client, group);
+        commit(&mut client, group, "kept", &[(0, 1)]);
+    }
+    let ballast = data.join("ballast");
+    take_the_rest(&ballast);
+    let acknowledged = Arc::new(AtomicU64::new(0));
+    let pouring = pour_commits(&broker, groups, acknowledged.clone());
+    let poured = until_it_stands(&acknowledged);
+    assert!(poured > 50, "{poured} commits of 200 kB fill no journal");
+    broker.signal(Signal::SIGTERM);
+    let (status, took) = broker.end();
+    pouring.join().unwrap();
+    assert_eq!(status.code(), Some(74), "{}", last_line());
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    for part in ["full", "nothing acknowledged is lost", "free some space"] {
+        assert!(last_line().contains(part), "{part}: {}", last_line());
+    }
+    // A start has no room either, changes nothing, and says the same.
+    let (status, _, _) = Starting::new(dir.path(), &settings).end();
+    assert_eq!(status.code(), Some(74), "{}", last_line());
+    assert!(last_line().contains("free some space"), "{}", last_line());
+
+    fs::remove_file(&ballast).unwrap();
+    serves_again(dir.path(), &ballast, DROPPED);
+}
+
+/// With space again everything is there, and on a disk that is full once more deleting a topic makes space.
+fn serves_again(dir: &Path, ballast: &Path, dropped: i64) {
+    let settings = ["penstock.shards=1", "penstock.disk.reserve.bytes=4194304"];
+    let again = Broker::start(dir, &settings);
+    let mut client = Client::connect(again.address);
+    assert_eq!(log_end(&mut client, "kept"), 1);
+    assert_eq!(log_end(&mut client, "dropped"), dropped);
+    let read: FetchResponse = client.call(&fetch_request("dropped", 1, 0), 11).unwrap();
+    let records = read.responses[0].partitions[0].records.as_ref();
+    assert!(records.is_some_and(|records| records.len() > 400_000));
+    take_the_rest(ballast);
+    let free = || {
+        let found = nix::sys::statvfs::statvfs(dir.join("data").as_path()).unwrap();
+        found.blocks_available() * found.fragment_size()
+    };
+    let before = free();
+    delete_topic(&mut client, "dropped");
+    let began = Instant::now();
+    while free() < before + 15 * MIB {
+        assert!(
+            began.elapsed() < PATIENCE,
+            "{before} bytes were free, {} are",
+            free()
+        );
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    produce_until_acknowledged(&mut client, "kept");
+    again.signal(Signal::SIGTERM);
+    assert_eq!(again.end().0.code(), Some(0));
+}
+
+#[test]
+fn a_stop_with_disk_and_journal_full_ends_with_74_on_tmpfs_and_loses_nothing() {
+    stop_with_disk_and_journal_full("tmpfs");
+}
+
+#[test]
+fn a_stop_with_disk_and_journal_full_ends_with_74_on_ext4_and_loses_nothing() {
+    stop_with_disk_and_journal_full("ext4");
 }
