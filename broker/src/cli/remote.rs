@@ -5,10 +5,11 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use std::time::Duration;
 
 use clap::Args;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::say;
-use crate::client::{Address, Client, ClientError, clean};
+use super::table::{Column, named, table};
+use crate::client::{Address, Client, ClientError, Kind, clean};
 use crate::exit::{Failure, Status};
 
 /// Exit codes of both commands, below their `--help`.
@@ -21,6 +22,9 @@ Exit codes (sysexits):
   75  may succeed later: the group has members, or --timeout is over
   76  what answers is no Kafka broker
   77  the cluster does not allow it";
+
+/// The longest `--timeout`: a day, seconds.
+const TIMEOUT_MAX_S: i64 = 86_400;
 
 /// Which cluster, how long, how it is said.
 #[derive(Clone, Debug, Args)]
@@ -36,7 +40,7 @@ pub(super) struct Remote {
     )]
     bootstrap: String,
     /// Seconds within which everything has to be done
-    #[arg(long, global = true, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    #[arg(long, global = true, value_name = "SECONDS", default_value_t = 30, value_parser = seconds, allow_negative_numbers = true)]
     timeout: u64,
     /// As JSON, for scripts
     #[arg(long, global = true)]
@@ -71,6 +75,39 @@ impl Remote {
             say(&report.text);
         }
     }
+
+    /// Says all that is known of several things asked one after the other, and fails with what of them failed.
+    ///
+    /// # Errors
+    /// As [`all_done`].
+    pub(super) fn print_each(
+        &self,
+        parts: impl IntoIterator<Item = Result<Report, ClientError>>,
+    ) -> Result<(), Failure> {
+        let (found, failures) = Report::of_all(parts);
+        self.print(&found);
+        all_done(failures.into_iter().map(Err))
+    }
+
+    /// Says which of several things were done, and fails with what failed, the ignored code apart.
+    ///
+    /// # Errors
+    /// As [`all_done`].
+    pub(super) fn print_done(
+        &self,
+        verb: &str,
+        outcomes: Vec<(impl AsRef<str>, Result<(), ClientError>)>,
+        ignored: Option<protocol::ErrorCode>,
+    ) -> Result<(), Failure> {
+        let succeeded = outcomes.iter().filter(|(_, outcome)| outcome.is_ok());
+        let names: Vec<&str> = succeeded.map(|(name, _)| name.as_ref()).collect();
+        self.print(&Report::done(verb, &names));
+        let is_ignored = |error: &ClientError| ignored.is_some_and(|code| error.kind == Kind::Answer(code));
+        all_done(outcomes.into_iter().map(|(_, outcome)| match outcome {
+            Err(error) if is_ignored(&error) => Ok(()),
+            outcome => outcome,
+        }))
+    }
 }
 
 /// What a command says, in both forms.
@@ -83,18 +120,51 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// Several as one: an empty line between, an array for scripts.
-    pub(super) fn of_all<E>(parts: impl IntoIterator<Item = Result<Self, E>>) -> Result<Self, E> {
-        let (mut texts, mut json) = (Vec::new(), Vec::new());
+    /// Several as one, an empty line between, an array for scripts; and the failures. What comes after a failure that is not about
+    /// one of them alone is not asked for.
+    fn of_all(parts: impl IntoIterator<Item = Result<Self, ClientError>>) -> (Self, Vec<ClientError>) {
+        let (mut texts, mut json, mut failures) = (Vec::new(), Vec::new(), Vec::new());
         for part in parts {
-            let part = part?;
-            texts.push(part.text);
-            json.push(part.json);
+            match part {
+                Ok(part) => {
+                    texts.push(part.text);
+                    json.push(part.json);
+                }
+                Err(error) => {
+                    let concerns_one = matches!(error.kind, Kind::Answer(_) | Kind::Impossible | Kind::Busy);
+                    failures.push(error);
+                    if !concerns_one {
+                        break;
+                    }
+                }
+            }
         }
-        Ok(Self {
+        let found = Self {
             text: texts.join("\n"),
             json: json.into(),
-        })
+        };
+        (found, failures)
+    }
+
+    /// A table, and an array for scripts.
+    pub(super) fn listing<const N: usize>(
+        columns: [Column; N],
+        rows: impl IntoIterator<Item = ([String; N], Value)>,
+    ) -> Self {
+        let (cells, json): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
+        Self {
+            text: table(columns, cells),
+            json: json.into(),
+        }
+    }
+
+    /// What was done, to these: `deleted orders`.
+    pub(super) fn done(verb: &str, names: &[&str]) -> Self {
+        let line = |name: &&str| format!("{verb} {}\n", named(name));
+        Self {
+            text: names.iter().map(line).collect(),
+            json: json!({ verb: names }),
+        }
     }
 }
 
@@ -139,6 +209,19 @@ pub(super) fn all_done(outcomes: impl IntoIterator<Item = Result<(), ClientError
     Err(Failure::new(first.status, sentences.join("\npenstock: ")))
 }
 
+/// Reads how many there shall be, at least one. Flags that take one allow negative numbers: clap would say to write `--` in
+/// front of them.
+pub(super) fn count<N: TryFrom<i64>>(text: &str, max: i64) -> Result<N, String> {
+    let read = text.parse().ok().filter(|number| (1..=max).contains(number));
+    read.and_then(|number: i64| number.try_into().ok())
+        .ok_or_else(|| format!("write a whole number from 1 to {max}"))
+}
+
+/// Reads `--timeout`.
+fn seconds(text: &str) -> Result<u64, String> {
+    count(text, TIMEOUT_MAX_S)
+}
+
 /// Reads `NAME=VALUE`.
 pub(super) fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
@@ -150,7 +233,6 @@ pub(super) fn pair(text: &str) -> Result<(String, String), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::Kind;
 
     #[test]
     fn pairs_may_have_an_equals_sign_in_the_value() {
@@ -159,22 +241,59 @@ mod tests {
         assert!(pair("a").is_err() && pair("=b").is_err());
     }
 
+    fn report(n: i32) -> Result<Report, ClientError> {
+        Ok(Report {
+            text: format!("{n}\n"),
+            json: n.into(),
+        })
+    }
+
     #[test]
     fn several_reports_have_an_empty_line_between_and_are_an_array() {
-        let report = |n: i32| {
-            Ok(Report {
-                text: format!("{n}\n"),
-                json: n.into(),
-            })
-        };
-        let all = Report::of_all([report(1), report(2)]).and_then(|all| {
-            assert_eq!(
-                (all.text.as_str(), all.json),
-                ("1\n\n2\n", Value::from(vec![1, 2]))
-            );
-            Report::of_all([report(1), Err("gone")])
-        });
-        assert_eq!(all, Err("gone"));
+        let (all, failures) = Report::of_all([report(1), report(2)]);
+        assert_eq!(
+            (all.text.as_str(), all.json),
+            ("1\n\n2\n", Value::from(vec![1, 2]))
+        );
+        assert_eq!(failures, []);
+    }
+
+    #[test]
+    fn what_is_found_is_shown_beside_what_is_missing() {
+        let missing = || ClientError::answer("x", protocol::ErrorCode::GROUP_ID_NOT_FOUND, None);
+        let (found, failures) = Report::of_all([Err(missing()), report(1), Err(missing()), report(2)]);
+        assert_eq!(
+            (found.text.as_str(), found.json),
+            ("1\n\n2\n", Value::from(vec![1, 2]))
+        );
+        assert_eq!(failures.len(), 2);
+        // A script gets an array also when it is empty.
+        let (found, _) = Report::of_all([Err(missing())]);
+        assert_eq!(
+            (found.text.as_str(), found.json.to_string()),
+            ("", "[]".to_owned())
+        );
+        // A broker that is not there is waited for once.
+        let gone = ClientError::new(Kind::Unreachable, "gone");
+        let (found, failures) = Report::of_all([report(1), Err(gone.clone()), report(2)]);
+        assert_eq!((found.json, failures), (Value::from(vec![1]), vec![gone]));
+    }
+
+    #[test]
+    fn numbers_that_are_no_counts_are_refused_with_what_is_one() {
+        assert_eq!(count("12", 12), Ok(12_i16));
+        assert_eq!(seconds("86400"), Ok(86_400));
+        for text in ["-3", "0", "x", "1.5", "", "86401"] {
+            let sentence = seconds(text).unwrap_err();
+            assert_eq!(sentence, "write a whole number from 1 to 86400", "{text}");
+        }
+    }
+
+    #[test]
+    fn an_empty_name_among_what_was_done_can_be_seen() {
+        let report = Report::done("deleted", &["readers", ""]);
+        assert_eq!(report.text, "deleted readers\ndeleted \"\"\n");
+        assert_eq!(report.json, json!({"deleted": ["readers", ""]}));
     }
 
     #[test]

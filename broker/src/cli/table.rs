@@ -4,69 +4,74 @@ use crate::client::clean;
 
 /// How a column is aligned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Align {
-    /// Words.
+enum Align {
     Left,
-    /// Numbers.
     Right,
 }
 
-/// A table that is filled row by row.
-#[derive(Debug)]
-pub(super) struct Table {
-    columns: Vec<(&'static str, Align)>,
-    rows: Vec<Vec<String>>,
+/// A column: its head, and how it is aligned.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Column(&'static str, Align);
+
+/// A column of words.
+pub(super) const fn left(head: &'static str) -> Column {
+    Column(head, Align::Left)
 }
 
-impl Table {
-    /// A table with these columns.
-    pub(super) fn new(columns: &[(&'static str, Align)]) -> Self {
-        Self {
-            columns: columns.to_vec(),
-            rows: Vec::new(),
+/// A column of numbers.
+pub(super) const fn right(head: &'static str) -> Column {
+    Column(head, Align::Right)
+}
+
+/// A table with its head. Cells come from clients and brokers: control characters are shown as escapes, so that a name cannot
+/// write to the terminal; an empty cell is a dash.
+pub(super) fn table<const N: usize>(
+    columns: [Column; N],
+    rows: impl IntoIterator<Item = [String; N]>,
+) -> String {
+    let head = columns.map(|column| column.0.to_owned());
+    let lines: Vec<[String; N]> = std::iter::once(head)
+        .chain(rows.into_iter().map(|cells| cells.map(shown)))
+        .collect();
+    let mut widths = [0; N];
+    for line in &lines {
+        for (width, cell) in widths.iter_mut().zip(line) {
+            *width = cell.chars().count().max(*width);
         }
     }
-
-    /// Adds a row. Cells come from clients and brokers: control characters are shown as escapes, so that a name cannot
-    /// write to the terminal; an empty cell is a dash.
-    pub(super) fn row(&mut self, cells: Vec<String>) {
-        assert_eq!(cells.len(), self.columns.len(), "a cell for each column");
-        let cells = cells.iter().map(|cell| match clean(cell) {
-            cell if cell.is_empty() => "-".to_owned(),
-            cell => cell,
-        });
-        self.rows.push(cells.collect());
+    let mut text = String::new();
+    for line in &lines {
+        let cells = line.iter().zip(widths).zip(columns);
+        let cells: Vec<String> = cells
+            .map(|((cell, width), Column(_, align))| match align {
+                Align::Left => format!("{cell:<width$}"),
+                Align::Right => format!("{cell:>width$}"),
+            })
+            .collect();
+        text.push_str(cells.join("  ").trim_end());
+        text.push('\n');
     }
+    text
+}
 
-    /// The table as text, with its head.
-    pub(super) fn text(&self) -> String {
-        let head: Vec<String> = self.columns.iter().map(|(name, _)| (*name).to_owned()).collect();
-        let lines = || std::iter::once(&head).chain(&self.rows);
-        let mut widths = vec![0; self.columns.len()];
-        for line in lines() {
-            for (width, cell) in widths.iter_mut().zip(line) {
-                *width = cell.chars().count().max(*width);
-            }
-        }
-        let mut text = String::new();
-        for line in lines() {
-            let cells = line.iter().zip(&widths).zip(&self.columns);
-            let cells: Vec<String> = cells
-                .map(|((cell, &width), (_, align))| match align {
-                    Align::Left => format!("{cell:<width$}"),
-                    Align::Right => format!("{cell:>width$}"),
-                })
-                .collect();
-            text.push_str(cells.join("  ").trim_end());
-            text.push('\n');
-        }
-        text
+fn shown(cell: String) -> String {
+    match clean(&cell) {
+        cell if cell.is_empty() => "-".to_owned(),
+        cell => cell,
     }
 }
 
 /// A number that may not be known.
 pub(super) fn number(number: Option<i64>) -> String {
     number.map(|n| n.to_string()).unwrap_or_default()
+}
+
+/// A name that may be empty, which is not the same as none: a group's id.
+pub(super) fn named(name: &str) -> String {
+    if name.is_empty() {
+        return "\"\"".to_owned();
+    }
+    clean(name)
 }
 
 /// Numbers of partitions or brokers in a row: `0,1,2`.
@@ -81,15 +86,15 @@ mod tests {
 
     #[test]
     fn columns_are_aligned_and_no_line_ends_in_spaces() {
-        let mut table = Table::new(&[
-            ("TOPIC", Align::Left),
-            ("LAG", Align::Right),
-            ("HOST", Align::Left),
-        ]);
-        table.row(vec!["größe".to_owned(), "12345".to_owned(), String::new()]);
-        table.row(vec!["a\x1b[2J".to_owned(), "7".to_owned(), "h".to_owned()]);
+        let text = table(
+            [left("TOPIC"), right("LAG"), left("HOST")],
+            [
+                ["größe".to_owned(), "12345".to_owned(), String::new()],
+                ["a\x1b[2J".to_owned(), "7".to_owned(), "h".to_owned()],
+            ],
+        );
         assert_eq!(
-            table.text(),
+            text,
             "TOPIC         LAG  HOST\ngröße       12345  -\na\\u{1b}[2J      7  h\n"
         );
     }
@@ -99,5 +104,11 @@ mod tests {
         assert_eq!(number(None), "");
         assert_eq!(number(Some(-3)), "-3");
         assert_eq!(list(&[2, 0, 1]), "2,0,1");
+    }
+
+    #[test]
+    fn an_empty_name_is_told_from_none() {
+        assert_eq!(named(""), "\"\"");
+        assert_eq!(named("a\x1b"), "a\\u{1b}");
     }
 }

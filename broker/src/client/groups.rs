@@ -314,7 +314,10 @@ impl Client {
                     "{left} of {} groups, from '{group}' on, were not deleted within the time; say --timeout SECONDS for more",
                     groups.len()
                 );
-                outcomes.push((group, Err(ClientError::new(super::error::Kind::TimedOut, sentence))));
+                outcomes.push((
+                    group,
+                    Err(ClientError::new(super::error::Kind::TimedOut, sentence)),
+                ));
                 break;
             }
             outcomes.push((group, self.delete_group(group)));

@@ -18,8 +18,6 @@ pub const LATEST: i64 = -1;
 const PARTITIONS_MAX: usize = 10_000;
 /// Resource type of topics in requests about configs.
 pub(super) const RESOURCE_TOPIC: i8 = 2;
-/// The source of a config that is nowhere set.
-const SOURCE_DEFAULT: i8 = 5;
 
 /// A topic as a broker's metadata have it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,14 +56,14 @@ pub struct PartitionView {
     pub offline: Vec<i32>,
 }
 
-/// A config that is set somewhere.
+/// A config of a topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigValue {
     /// Name.
     pub name: String,
     /// Value; `None` when it is a secret.
     pub value: Option<String>,
-    /// Where it is set: `topic`, `broker`, `default-broker`, `static-broker`, or the number of another source.
+    /// Where it is set: `topic`, `broker`, `default-broker`, `static-broker`, `default` for nowhere, or the number of another source.
     pub source: String,
 }
 
@@ -312,8 +310,18 @@ impl Client {
     /// Configs of a topic that are set somewhere.
     ///
     /// # Errors
-    /// As any request, and the code of the answer.
+    /// As [`Self::all_configs`].
     pub fn configs(&mut self, topic: &str) -> Result<Vec<ConfigValue>, ClientError> {
+        let mut configs = self.all_configs(topic)?;
+        configs.retain(|config| config.source != "default");
+        Ok(configs)
+    }
+
+    /// Every config that a topic can have, with its value.
+    ///
+    /// # Errors
+    /// As any request, and the code of the answer.
+    pub fn all_configs(&mut self, topic: &str) -> Result<Vec<ConfigValue>, ClientError> {
         self.patiently(|client| {
             let answer = client.call(Place::Any, 1..=4, |_| DescribeConfigsRequest {
                 resources: vec![DescribeConfigsResource {
@@ -332,11 +340,7 @@ impl Client {
             for result in answer.results {
                 let doing = || format!("asking for the configs of topic '{topic}'");
                 check(result.error_code, result.error_message.as_deref(), doing)?;
-                let set = result
-                    .configs
-                    .into_iter()
-                    .filter(|c| c.config_source != SOURCE_DEFAULT);
-                configs.extend(set.map(|config| {
+                configs.extend(result.configs.into_iter().map(|config| {
                     ConfigValue {
                         name: config.name.to_string(),
                         value: config
@@ -395,6 +399,7 @@ fn source(number: i8) -> String {
         2 => "broker".to_owned(),
         3 => "default-broker".to_owned(),
         4 => "static-broker".to_owned(),
+        5 => "default".to_owned(),
         other => other.to_string(),
     }
 }

@@ -232,6 +232,61 @@ fn what_a_broker_refuses_about_topics_is_told_with_the_next_step() {
     commands.fails("topic delete orders", 64, &["--yes"]);
 }
 
+#[test]
+fn wrong_numbers_and_names_are_told_with_what_is_right_and_what_is_found_is_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = Broker::start(dir.path(), &["penstock.shards=1"]);
+    let commands = Commands::new(dir.path(), &broker);
+    commands.says("topic create orders --partitions 3");
+    for line in [
+        "topic create none -p -3",
+        "topic create none --partitions=-3",
+        "topic alter orders -p 0",
+        "topic alter orders -p many",
+    ] {
+        commands.fails(
+            line,
+            64,
+            &["--partitions <N>", "write a whole number from 1 to 2147483647"],
+        );
+    }
+    commands.fails("topic create none -r -1", 64, &["from 1 to 32767"]);
+    commands.fails("topic list --timeout -1", 64, &["from 1 to 86400"]);
+    // Kafka's broker, and so ours, unsets what is not there without a word.
+    commands.fails(
+        "topic alter orders --unset retention.sm --partitions 9",
+        65,
+        &[
+            "'orders'",
+            "no topic config retention.sm",
+            "did you mean retention.ms?",
+        ],
+    );
+    assert_eq!(
+        commands.json("topic list")[0]["partitions"],
+        3,
+        "nothing was changed"
+    );
+    let (code, stdout, stderr) = commands.run("topic alter orders -u retention.ms");
+    assert_eq!((code, stdout.as_str()), (Some(0), "altered orders\n"));
+    assert!(
+        stderr.contains("'orders' has no value of its own for retention.ms"),
+        "{stderr}"
+    );
+    // What is there is described beside what is not.
+    let (code, stdout, stderr) = commands.run("topic describe none orders --json");
+    let found: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(
+        (code, &found[0]["topic"]),
+        (Some(65), &json!("orders")),
+        "{stderr}"
+    );
+    assert!(
+        stderr.contains("'none'") && stderr.contains("UNKNOWN_TOPIC"),
+        "{stderr}"
+    );
+}
+
 /// Dry runs for a group with 7 of 10 and 4 of 4 committed.
 fn each_target_is_planned(commands: &Commands<'_>) {
     for (to, new) in [
@@ -339,6 +394,18 @@ fn a_group_is_described_reset_and_deleted() {
     );
     assert_eq!(described["offsets"][0]["metadata"], "");
     assert_eq!(described["coordinator"]["port"], json!(broker.address.port()));
+    let (code, stdout, stderr) = commands.run("group describe none readers neither --json");
+    let found: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(found.as_array().unwrap().len(), 1, "{stdout}");
+    assert_eq!((code, &found[0]["group"]), (Some(65), &json!("readers")));
+    for missing in [
+        "group 'none': GROUP_ID_NOT_FOUND",
+        "group 'neither': GROUP_ID_NOT_FOUND",
+    ] {
+        assert!(stderr.contains(missing), "{missing}: {stderr}");
+    }
+    let (code, stdout, _) = commands.run("group describe none --json");
+    assert_eq!((code, stdout.as_str()), (Some(65), "[]\n"));
 
     each_target_is_planned(&commands);
     assert_eq!(
@@ -369,8 +436,24 @@ fn a_group_with_members_is_described_and_left_alone() {
     let mut client = Client::connect(broker.address);
     produce(&mut client, "orders", 1, 6).unwrap();
     find_coordinator(&mut client, "readers");
+    // A group whose id is empty can have offsets, and is told from one that has no id.
+    commit(&mut client, "", "orders", &[(0, 0)]);
+    let listed = commands.says("group list");
+    let nameless = listed.lines().nth(1).unwrap_or_default();
+    assert_eq!(
+        nameless.split_whitespace().collect::<Vec<_>>(),
+        ["\"\"", "classic", "Empty", "-", "1"],
+        "{listed}"
+    );
     commit(&mut client, "readers", "orders", &[(0, 0)]);
     let member = join(&mut client, "readers", "orders", &[0, 1]);
+    let text = commands.says("group describe readers");
+    assert!(
+        text.starts_with(
+            "Group readers  state Stable  type classic  protocol-type consumer  protocol range  "
+        ),
+        "{text}"
+    );
 
     let described = &commands.json("group describe readers")[0];
     assert_eq!(

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::super::remote::Report;
-use super::super::table::{Align, Table, list, number};
+use super::super::remote::{Remote, Report};
+use super::super::table::{left, list, named, number, right, table};
 use crate::client::{
     Address, Client, ClientError, Committed, GroupView, LATEST, MemberView, TopicPartition, by_topic, clean,
 };
+use crate::exit::Failure;
 
 /// Everything that is known about a group.
 struct Described {
@@ -29,8 +30,8 @@ struct Row<'a> {
     member: Option<&'a MemberView>,
 }
 
-pub(super) fn run(client: &mut Client, names: &[String]) -> Result<Report, ClientError> {
-    Report::of_all(names.iter().map(|name| {
+pub(super) fn run(remote: &Remote, client: &mut Client, names: &[String]) -> Result<(), Failure> {
+    remote.print_each(names.iter().map(|name| {
         let described = describe(client, name)?;
         Ok(Report {
             text: as_text(&described),
@@ -121,17 +122,17 @@ fn head(of: &Described, lag: Option<i64>) -> String {
         .as_ref()
         .map(|at| format!(" at {}", clean(&at.to_string())))
         .unwrap_or_default();
-    let protocol = match (group.protocol_type.as_str(), group.protocol.as_str()) {
-        ("", _) => "-".to_owned(),
-        (kind, "") => kind.to_owned(),
-        (kind, protocol) => format!("{kind}/{protocol}"),
+    let or_dash = |text: &str| match text {
+        "" => "-".to_owned(),
+        text => clean(text),
     };
     format!(
-        "Group {}  state {}  type {}  protocol {}  coordinator {}{at}  members {}  lag {}\n",
-        clean(&group.group),
+        "Group {}  state {}  type {}  protocol-type {}  protocol {}  coordinator {}{at}  members {}  lag {}\n",
+        named(&group.group),
         clean(&group.state),
         group.kind,
-        clean(&protocol),
+        or_dash(&group.protocol_type),
+        or_dash(&group.protocol),
         group.coordinator,
         group.members.len(),
         lag.map_or_else(|| "-".to_owned(), |lag| lag.to_string()),
@@ -139,45 +140,39 @@ fn head(of: &Described, lag: Option<i64>) -> String {
 }
 
 fn offsets(rows: &[Row<'_>]) -> String {
-    let mut table = Table::new(&[
-        ("TOPIC", Align::Left),
-        ("PARTITION", Align::Right),
-        ("COMMITTED", Align::Right),
-        ("LOG-END", Align::Right),
-        ("LAG", Align::Right),
-        ("MEMBER", Align::Left),
-    ]);
-    for row in rows {
-        table.row(vec![
+    let columns = [
+        left("TOPIC"),
+        right("PARTITION"),
+        right("COMMITTED"),
+        right("LOG-END"),
+        right("LAG"),
+        left("MEMBER"),
+    ];
+    let cells = |row: &Row<'_>| {
+        [
             row.partition.0.clone(),
             row.partition.1.to_string(),
             number(row.committed.map(|c| c.offset)),
             number(row.end),
             number(row.lag),
             row.member.map(|m| m.member.clone()).unwrap_or_default(),
-        ]);
-    }
-    table.text()
+        ]
+    };
+    table(columns, rows.iter().map(cells))
 }
 
 fn members(members: &[MemberView]) -> String {
-    let mut table = Table::new(&[
-        ("MEMBER", Align::Left),
-        ("INSTANCE", Align::Left),
-        ("CLIENT", Align::Left),
-        ("HOST", Align::Left),
-        ("ASSIGNMENT", Align::Left),
-    ]);
-    for member in members {
-        table.row(vec![
+    let columns = ["MEMBER", "INSTANCE", "CLIENT", "HOST", "ASSIGNMENT"].map(left);
+    let cells = |member: &MemberView| {
+        [
             member.member.clone(),
             member.instance.clone().unwrap_or_default(),
             member.client.clone(),
             member.host.clone(),
             assignment(member),
-        ]);
-    }
-    table.text()
+        ]
+    };
+    table(columns, members.iter().map(cells))
 }
 
 /// What a member has, by topic: `orders:0,1 payments:2`.
@@ -285,7 +280,7 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
             lines[0],
-            "Group readers  state Stable  type classic  protocol consumer/range  coordinator 1 at 127.0.0.1:9092  members 1  lag 4"
+            "Group readers  state Stable  type classic  protocol-type consumer  protocol range  coordinator 1 at 127.0.0.1:9092  members 1  lag 4"
         );
         assert_eq!(lines[2], "gone           0          3        -    -  -");
         assert_eq!(lines[3], "t              0          4       10    6  m1");
@@ -303,6 +298,22 @@ mod tests {
         assert_eq!(json["offsets"][3]["committed_offset"], Value::Null);
         assert_eq!(json["members"][0]["assignment"][0]["partitions"], json!([0, 2]));
         assert_eq!(json["coordinator"]["port"], 9092);
+    }
+
+    #[test]
+    fn an_empty_group_id_can_be_seen_and_what_is_not_chosen_is_a_dash() {
+        let mut of = described();
+        of.group.group = String::new();
+        of.group.protocol_type = "connect".to_owned();
+        of.group.protocol = String::new();
+        let text = as_text(&of);
+        assert!(
+            text.starts_with("Group \"\"  state Stable  type classic  protocol-type connect  protocol -  "),
+            "{text}"
+        );
+        of.group.protocol_type = String::new();
+        assert!(as_text(&of).contains("  protocol-type -  protocol -  "));
+        assert_eq!(as_json(&of)["group"], "");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use clap::{ArgGroup, Args, Subcommand};
 use serde_json::json;
 
 use super::remote::{EXIT_CODES, Remote, Report, all_done, confirm};
-use super::table::{Align, Table};
+use super::table::{left, named, right};
 use crate::client::{Client, ClientError, GroupListing, Kind, TopicPartition, clean};
 use crate::exit::Failure;
 
@@ -133,10 +133,7 @@ pub(super) fn run(args: &GroupArgs) -> Result<(), Failure> {
             args.remote.print(&listed(&client.groups(states, types)?));
             Ok(())
         }
-        Verb::Describe { groups } => {
-            args.remote.print(&describe::run(&mut client, groups)?);
-            Ok(())
-        }
+        Verb::Describe { groups } => describe::run(&args.remote, &mut client, groups),
         Verb::ResetOffsets(reset) => {
             let (report, outcome) = reset::run(&mut client, reset)?;
             args.remote.print(&report);
@@ -150,18 +147,10 @@ pub(super) fn run(args: &GroupArgs) -> Result<(), Failure> {
 }
 
 fn delete(remote: &Remote, client: &mut Client, groups: &[String], yes: bool) -> Result<(), Failure> {
-    let what = format!("Delete {} with all committed offsets", clean(&groups.join(", ")));
+    let names: Vec<String> = groups.iter().map(|group| named(group)).collect();
+    let what = format!("Delete {} with all committed offsets", names.join(", "));
     confirm(yes, &what)?;
-    let outcomes = client.delete_groups(groups);
-    let done = done(&outcomes);
-    remote.print(&Report {
-        text: done
-            .iter()
-            .map(|group| format!("deleted {}\n", clean(group)))
-            .collect(),
-        json: json!({ "deleted": done }),
-    });
-    all_done(outcomes.into_iter().map(|(_, outcome)| outcome))
+    remote.print_done("deleted", client.delete_groups(groups), None)
 }
 
 fn delete_offsets(
@@ -175,29 +164,22 @@ fn delete_offsets(
     let what = format!(
         "Delete {} committed offsets of {}",
         partitions.len(),
-        clean(group)
+        named(group)
     );
     confirm(yes, &what)?;
     let outcomes = client.delete_offsets(group, &partitions)?;
-    let done = done(&outcomes);
-    let deleted: Vec<_> = done
-        .iter()
-        .map(|(topic, number)| json!({"topic": topic, "partition": number}))
-        .collect();
+    let succeeded = outcomes.iter().filter(|(_, outcome)| outcome.is_ok());
+    let (text, deleted): (String, Vec<_>) = succeeded
+        .map(|((topic, number), _)| {
+            let line = format!("deleted {}-{number}\n", clean(topic));
+            (line, json!({"topic": topic, "partition": number}))
+        })
+        .unzip();
     remote.print(&Report {
-        text: done
-            .iter()
-            .map(|(topic, number)| format!("deleted {}-{number}\n", clean(topic)))
-            .collect(),
+        text,
         json: json!({ "group": group, "deleted": deleted }),
     });
     all_done(outcomes.into_iter().map(|(_, outcome)| outcome))
-}
-
-/// Those of several that succeeded.
-fn done<T>(outcomes: &[(T, Result<(), ClientError>)]) -> Vec<&T> {
-    let succeeded = outcomes.iter().filter(|(_, outcome)| outcome.is_ok());
-    succeeded.map(|(of, _)| of).collect()
 }
 
 /// The partitions meant for which something is committed.
@@ -246,34 +228,32 @@ fn unknown(group: &str) -> ClientError {
 }
 
 fn listed(groups: &[GroupListing]) -> Report {
-    let mut table = Table::new(&[
-        ("GROUP", Align::Left),
-        ("TYPE", Align::Left),
-        ("STATE", Align::Left),
-        ("PROTOCOL", Align::Left),
-        ("COORDINATOR", Align::Right),
-    ]);
-    let mut json = Vec::new();
-    for group in groups {
-        table.row(vec![
-            group.group.clone(),
+    // ListGroups does not tell the protocol that was chosen, and asking for it brings every member's metadata: describe does.
+    let columns = [
+        left("GROUP"),
+        left("TYPE"),
+        left("STATE"),
+        left("PROTOCOL-TYPE"),
+        right("COORDINATOR"),
+    ];
+    let row = |group: &GroupListing| {
+        let cells = [
+            named(&group.group),
             group.kind.clone(),
             group.state.clone(),
             group.protocol_type.clone(),
             group.coordinator.to_string(),
-        ]);
-        json.push(json!({
+        ];
+        let json = json!({
             "group": group.group,
             "type": group.kind,
             "state": group.state,
             "protocol_type": group.protocol_type,
             "coordinator": group.coordinator,
-        }));
-    }
-    Report {
-        text: table.text(),
-        json: json.into(),
-    }
+        });
+        (cells, json)
+    };
+    Report::listing(columns, groups.iter().map(row))
 }
 
 #[cfg(test)]
@@ -289,11 +269,24 @@ mod tests {
             protocol_type: "consumer".to_owned(),
             coordinator: 1,
         };
-        let report = listed(&[group]);
+        let nameless = GroupListing {
+            group: String::new(),
+            state: "Empty".to_owned(),
+            kind: "classic".to_owned(),
+            protocol_type: String::new(),
+            coordinator: 1,
+        };
+        let report = listed(&[nameless, group]);
+        let lines: Vec<&str> = report.text.lines().collect();
         assert_eq!(
-            report.text,
-            "GROUP    TYPE  STATE   PROTOCOL  COORDINATOR\nreaders  -     Stable  consumer            1\n"
+            lines,
+            [
+                "GROUP    TYPE     STATE   PROTOCOL-TYPE  COORDINATOR",
+                "\"\"       classic  Empty   -                        1",
+                "readers  -        Stable  consumer                 1",
+            ]
         );
-        assert_eq!(report.json[0]["state"], "Stable");
+        assert_eq!(report.json[0]["group"], "");
+        assert_eq!(report.json[1]["state"], "Stable");
     }
 }

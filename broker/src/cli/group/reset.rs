@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::super::remote::{Report, all_done, note};
-use super::super::table::{Align, Table, number};
+use super::super::table::{left, number, right};
 use super::ResetArgs;
 use super::plan::{Ends, Step, Target, plan};
 use super::spec::{To, TopicSpec};
@@ -211,30 +211,31 @@ fn logs(
 }
 
 fn report(group: &str, steps: &[Step], executed: bool) -> Report {
-    let mut table = Table::new(&[
-        ("TOPIC", Align::Left),
-        ("PARTITION", Align::Right),
-        ("OFFSET", Align::Right),
-        ("NEW-OFFSET", Align::Right),
-    ]);
-    let mut offsets: Vec<Value> = Vec::new();
-    for step in steps {
+    let columns = [
+        left("TOPIC"),
+        right("PARTITION"),
+        right("OFFSET"),
+        right("NEW-OFFSET"),
+    ];
+    let row = |step: &Step| {
         let (topic, index) = &step.partition;
-        table.row(vec![
+        let cells = [
             topic.clone(),
             index.to_string(),
             number(step.from),
             step.to.to_string(),
-        ]);
-        offsets.push(json!({
+        ];
+        let json = json!({
             "topic": topic,
             "partition": index,
             "offset": step.from,
             "new_offset": step.to,
-        }));
-    }
+        });
+        (cells, json)
+    };
+    let Report { text, json: offsets } = Report::listing(columns, steps.iter().map(row));
     Report {
-        text: table.text(),
+        text,
         json: json!({"group": group, "executed": executed, "offsets": offsets}),
     }
 }
@@ -257,7 +258,7 @@ mod tests {
             "TOPIC  PARTITION  OFFSET  NEW-OFFSET\nt              0      12           7\nt              1       -           7\n"
         );
         assert_eq!(report.json["executed"], false);
-        assert_eq!(report.json["offsets"][1]["offset"], Value::Null);
+        assert!(report.json["offsets"][1]["offset"].is_null());
     }
 
     #[test]

@@ -21,7 +21,7 @@ use storage::segment::txn_index::TxnIndex;
 use storage::types::Offset;
 
 use super::records::{Decoding, RecordOptions, dump_batches};
-use super::{failed, io_failed, journal, locked, shown};
+use super::{failed, io_failed, journal, locked, parent_name, shown};
 use crate::cli::remote::note;
 use crate::cli::say;
 use crate::exit::{Failure, Status};
@@ -261,10 +261,6 @@ fn producer_snapshot(path: &Path, out: &Out) -> Result<(), Failure> {
 fn small(path: &Path, name: &str, out: &Out) -> Result<(), Failure> {
     let bytes = content(path)?;
     let text = String::from_utf8_lossy(&bytes);
-    let parent = path
-        .parent()
-        .and_then(Path::file_name)
-        .and_then(|name| name.to_str());
     match name {
         RECOVERY_POINT_FILE | LOG_START_FILE | HIGH_WATERMARK_FILE | CLEANER_OFFSET_FILE => {
             let found = offsets::parse(&text).map_err(|error| damaged(path, error))?;
@@ -304,7 +300,7 @@ fn small(path: &Path, name: &str, out: &Out) -> Result<(), Failure> {
             ];
             out.fields("node", &fields);
         }
-        _ if parent == Some("checkpoints") => own_checkpoint(path, name, &bytes, out)?,
+        _ if parent_name(path) == Some("checkpoints") => own_checkpoint(path, name, &bytes, out)?,
         _ => {
             let sentence = format!("{} has a name that no file of a log directory has", shown(path));
             return Err(Failure::new(Status::Usage, sentence));

@@ -139,6 +139,25 @@ fn locked(dir: &Path) -> Result<Option<DirectoryLock>, Failure> {
     DirectoryLock::take_offline(dir).map(Some)
 }
 
+/// Does something with each of the directories, after a look at all of them, while no broker can open it.
+fn each_locked<T>(
+    dirs: &[PathBuf],
+    mut work: impl FnMut(&Target) -> Result<T, Failure>,
+) -> Result<Vec<T>, Failure> {
+    let targets: Vec<Target> = dirs.iter().map(|dir| Target::of(dir)).collect::<Result<_, _>>()?;
+    let mut done = Vec::with_capacity(targets.len());
+    for target in &targets {
+        let _lock = locked(target.directory())?;
+        done.push(work(target)?);
+    }
+    Ok(done)
+}
+
+/// The name of the directory that a file lies in.
+fn parent_name(path: &Path) -> Option<&str> {
+    path.parent().and_then(Path::file_name)?.to_str()
+}
+
 fn shown(path: &Path) -> String {
     clean(&path.display().to_string())
 }

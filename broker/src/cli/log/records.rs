@@ -13,7 +13,7 @@ use storage::offline::reader::{BadSpan, Found, FoundBatch, SegmentReader};
 use storage::types::Offset;
 
 use super::dump::Out;
-use super::{decode, io_failed};
+use super::{decode, io_failed, parent_name};
 use crate::client::clean;
 use crate::exit::{Failure, Status};
 
@@ -37,11 +37,9 @@ impl Decoding {
     /// By the directory that a file lies in.
     pub(super) fn of_directory(path: &Path) -> Self {
         let is_snapshot = path.extension().is_some_and(|end| end == "checkpoint");
-        let parent = path
-            .parent()
-            .and_then(Path::file_name)
-            .and_then(|name| name.to_str());
-        let topic = parent.and_then(PartitionName::parse).map(|name| name.topic);
+        let topic = parent_name(path)
+            .and_then(PartitionName::parse)
+            .map(|name| name.topic);
         match topic.as_deref() {
             Some("__consumer_offsets") => Self::Groups,
             Some("__transaction_state") => Self::Transactions,

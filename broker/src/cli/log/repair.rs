@@ -13,7 +13,7 @@ use storage::types::Offset;
 
 use super::meter::Meter;
 use super::verify::{log_bytes, sentence};
-use super::{Target, failed, locked, shown};
+use super::{Target, each_locked, failed, shown};
 use crate::cli::say;
 use crate::exit::{Failure, Status};
 
@@ -39,16 +39,7 @@ struct Repair {
 }
 
 pub(super) fn run(args: &RepairArgs) -> Result<(), Failure> {
-    let targets: Vec<Target> = args
-        .dirs
-        .iter()
-        .map(|dir| Target::of(dir))
-        .collect::<Result<_, _>>()?;
-    let mut outcomes = Vec::new();
-    for target in &targets {
-        let _lock = locked(target.directory())?;
-        outcomes.push(repair(target, args.write)?);
-    }
+    let outcomes = each_locked(&args.dirs, |target| repair(target, args.write))?;
     if args.json {
         let directories: Vec<Value> = outcomes.iter().map(|outcome| outcome.json(args.write)).collect();
         say(&format!(

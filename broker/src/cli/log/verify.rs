@@ -12,9 +12,9 @@ use storage::offline::verify::{PartitionReport, partition};
 use storage::types::Offset;
 
 use super::meter::Meter;
-use super::{Target, failed, human_bytes, locked, shown};
+use super::{Target, each_locked, failed, human_bytes, shown};
 use crate::cli::say;
-use crate::cli::table::{Align, Table};
+use crate::cli::table::{left, right, table};
 use crate::client::clean;
 use crate::exit::{Failure, Status};
 
@@ -35,16 +35,7 @@ pub(super) struct VerifyArgs {
 }
 
 pub(super) fn run(args: &VerifyArgs) -> Result<(), Failure> {
-    let targets: Vec<Target> = args
-        .dirs
-        .iter()
-        .map(|dir| Target::of(dir))
-        .collect::<Result<_, _>>()?;
-    let mut reports = Vec::new();
-    for target in &targets {
-        let _lock = locked(target.directory())?;
-        reports.push(check(target)?);
-    }
+    let reports = each_locked(&args.dirs, check)?;
     if args.json {
         let directories: Vec<Value> = reports.iter().map(DirectoryReport::json).collect();
         let verdict = if is_whole(&reports) { "clean" } else { "damaged" };
@@ -139,7 +130,7 @@ impl DirectoryReport {
         let is_told = |partition: &&PartitionReport| all || !partition.findings.is_empty();
         let told: Vec<&PartitionReport> = self.partitions.iter().filter(is_told).collect();
         if !told.is_empty() {
-            text.push_str(&table(&told));
+            text.push_str(&overview(&told));
         }
         for finding in &self.survey.findings {
             text.push_str(&sentence(finding));
@@ -218,20 +209,20 @@ impl DirectoryReport {
     }
 }
 
-fn table(partitions: &[&PartitionReport]) -> String {
-    let mut table = Table::new(&[
-        ("PARTITION", Align::Left),
-        ("SEGMENTS", Align::Right),
-        ("BATCHES", Align::Right),
-        ("BYTES", Align::Right),
-        ("START", Align::Right),
-        ("END", Align::Right),
-        ("OPEN TXNS", Align::Right),
-        ("STATE", Align::Left),
-    ]);
-    for partition in partitions {
+fn overview(partitions: &[&PartitionReport]) -> String {
+    let columns = [
+        left("PARTITION"),
+        right("SEGMENTS"),
+        right("BATCHES"),
+        right("BYTES"),
+        right("START"),
+        right("END"),
+        right("OPEN TXNS"),
+        left("STATE"),
+    ];
+    let cells = |partition: &&PartitionReport| {
         let name = partition.dir.file_name().unwrap_or_default().to_string_lossy();
-        table.row(vec![
+        [
             name.into_owned(),
             partition.segments.len().to_string(),
             partition.batches.to_string(),
@@ -240,9 +231,9 @@ fn table(partitions: &[&PartitionReport]) -> String {
             partition.end_offset.to_string(),
             partition.open_transactions.to_string(),
             partition.worst().map_or("clean", Severity::word).to_owned(),
-        ]);
-    }
-    table.text()
+        ]
+    };
+    table(columns, partitions.iter().map(cells))
 }
 
 pub(super) fn sentence(finding: &Finding) -> String {

@@ -4,9 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::super::remote::Report;
-use super::super::table::{Align, Table, list, number};
-use crate::client::{Client, ClientError, ConfigValue, EARLIEST, LATEST, TopicPartition, TopicView, clean};
+use super::super::remote::{Remote, Report};
+use super::super::table::{left, list, number, right, table};
+use crate::client::{
+    Client, ClientError, ConfigValue, EARLIEST, LATEST, PartitionView, TopicPartition, TopicView, clean,
+};
+use crate::exit::Failure;
 
 /// Everything that is known about a topic.
 struct Described {
@@ -17,21 +20,26 @@ struct Described {
     configs: Vec<ConfigValue>,
 }
 
-pub(super) fn run(client: &mut Client, names: &[String]) -> Result<Report, ClientError> {
-    let topics: Vec<TopicView> = if names.is_empty() {
-        let all = client.topics(None)?;
-        all.into_values().filter(|topic| !topic.is_internal).collect()
-    } else {
-        let named: Result<_, _> = names.iter().map(|name| client.topic(name)).collect();
-        named?
-    };
-    Report::of_all(topics.into_iter().map(|topic| {
-        let described = describe(client, topic)?;
-        Ok(Report {
-            text: as_text(&described),
-            json: as_json(&described),
-        })
+pub(super) fn run(remote: &Remote, client: &mut Client, names: &[String]) -> Result<(), Failure> {
+    if names.is_empty() {
+        let all = client.topics(None)?.into_values();
+        return remote.print_each(
+            all.filter(|topic| !topic.is_internal)
+                .map(|topic| show(client, topic)),
+        );
+    }
+    remote.print_each(names.iter().map(|name| {
+        let topic = client.topic(name)?;
+        show(client, topic)
     }))
+}
+
+fn show(client: &mut Client, topic: TopicView) -> Result<Report, ClientError> {
+    let described = describe(client, topic)?;
+    Ok(Report {
+        text: as_text(&described),
+        json: as_json(&described),
+    })
 }
 
 /// Offsets only of partitions with a leader: the others are shown without, not waited for.
@@ -72,31 +80,28 @@ fn as_text(of: &Described) -> String {
             config.source
         ));
     }
-    let mut table = Table::new(&[
-        ("PARTITION", Align::Right),
-        ("LEADER", Align::Right),
-        ("REPLICAS", Align::Left),
-        ("ISR", Align::Left),
-        ("EARLIEST", Align::Right),
-        ("LATEST", Align::Right),
-        ("BYTES", Align::Right),
-    ]);
-    for (index, partition) in &topic.partitions {
+    let columns = [
+        right("PARTITION"),
+        right("LEADER"),
+        left("REPLICAS"),
+        left("ISR"),
+        right("EARLIEST"),
+        right("LATEST"),
+        right("BYTES"),
+    ];
+    let row = |(index, partition): (&i32, &PartitionView)| {
         let key = (topic.name.clone(), *index);
-        table.row(vec![
+        [
             index.to_string(),
-            partition
-                .leader
-                .map(|leader| leader.to_string())
-                .unwrap_or_default(),
+            number(partition.leader.map(i64::from)),
             list(&partition.replicas),
             list(&partition.isr),
             number(of.earliest.get(&key).copied()),
             number(of.latest.get(&key).copied()),
             number(of.sizes.get(index).copied()),
-        ]);
-    }
-    text.push_str(&table.text());
+        ]
+    };
+    text.push_str(&table(columns, topic.partitions.iter().map(row)));
     text
 }
 
@@ -137,7 +142,6 @@ fn as_json(of: &Described) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::PartitionView;
 
     #[test]
     fn a_partition_without_a_leader_is_shown_without_offsets() {

@@ -4,10 +4,11 @@ mod describe;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
+use shard::config::suggest::nearest;
 
-use super::remote::{EXIT_CODES, Remote, Report, all_done, confirm, pair};
-use super::table::{Align, Table};
-use crate::client::{Client, ClientError, Kind, NewTopic, TopicView, clean};
+use super::remote::{EXIT_CODES, Remote, Report, confirm, count, note, pair};
+use super::table::{left, right};
+use crate::client::{Client, ClientError, ConfigValue, Kind, NewTopic, PartitionView, TopicView, clean};
 use crate::exit::{Failure, Status};
 
 const EXAMPLES: &str = "\
@@ -50,10 +51,10 @@ enum Verb {
         #[arg(value_name = "TOPIC", required = true)]
         topics: Vec<String>,
         /// How many partitions; the broker's num.partitions when not said
-        #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
+        #[arg(short, long, value_name = "N", value_parser = partitions, allow_negative_numbers = true)]
         partitions: Option<i32>,
         /// How many replicas; the broker's default.replication.factor when not said
-        #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(i16).range(1..))]
+        #[arg(short, long, value_name = "N", value_parser = replicas, allow_negative_numbers = true)]
         replication_factor: Option<i16>,
         /// Set a config; may be repeated
         #[arg(short, long = "config", value_name = "NAME=VALUE", value_parser = pair)]
@@ -67,7 +68,7 @@ enum Verb {
         #[arg(value_name = "TOPIC")]
         topic: String,
         /// How many partitions there shall be; more than there are
-        #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
+        #[arg(short, long, value_name = "N", value_parser = partitions, allow_negative_numbers = true)]
         partitions: Option<i32>,
         /// Set a config; may be repeated
         #[arg(short, long = "config", value_name = "NAME=VALUE", value_parser = pair)]
@@ -92,12 +93,20 @@ enum Verb {
     },
 }
 
+fn partitions(text: &str) -> Result<i32, String> {
+    count(text, i32::MAX.into())
+}
+
+fn replicas(text: &str) -> Result<i16, String> {
+    count(text, i16::MAX.into())
+}
+
 /// Does what was asked for and says it.
 pub(super) fn run(args: &TopicArgs) -> Result<(), Failure> {
     let mut client = args.remote.client()?;
     match &args.verb {
         Verb::List { internal } => args.remote.print(&list(&mut client, *internal)?),
-        Verb::Describe { topics } => args.remote.print(&describe::run(&mut client, topics)?),
+        Verb::Describe { topics } => return describe::run(&args.remote, &mut client, topics),
         Verb::Create {
             topics,
             partitions,
@@ -114,7 +123,7 @@ pub(super) fn run(args: &TopicArgs) -> Result<(), Failure> {
             let topics: Vec<NewTopic> = topics.iter().map(new).collect();
             let outcomes = client.create_topics(&topics)?;
             let ignored = if_not_exists.then_some(protocol::ErrorCode::TOPIC_ALREADY_EXISTS);
-            return tell(args, "created", outcomes, ignored);
+            return args.remote.print_done("created", outcomes, ignored);
         }
         Verb::Alter {
             topic,
@@ -123,7 +132,7 @@ pub(super) fn run(args: &TopicArgs) -> Result<(), Failure> {
             unset,
         } => {
             alter(&mut client, topic, *partitions, configs, unset)?;
-            args.remote.print(&done("altered", std::slice::from_ref(topic)));
+            args.remote.print(&Report::done("altered", &[topic]));
         }
         Verb::Delete {
             topics,
@@ -140,7 +149,7 @@ pub(super) fn run(args: &TopicArgs) -> Result<(), Failure> {
             )?;
             let outcomes = client.delete_topics(topics)?;
             let ignored = if_exists.then_some(protocol::ErrorCode::UNKNOWN_TOPIC_OR_PARTITION);
-            return tell(args, "deleted", outcomes, ignored);
+            return args.remote.print_done("deleted", outcomes, ignored);
         }
     }
     Ok(())
@@ -164,36 +173,6 @@ fn refuse_internal(client: &mut Client, names: &[String]) -> Result<(), Failure>
     Err(Failure::new(Status::Usage, sentence))
 }
 
-/// Says which of several things were done, and fails with what failed, the ignored code apart.
-fn tell(
-    args: &TopicArgs,
-    verb: &str,
-    outcomes: Vec<(String, Result<(), ClientError>)>,
-    ignored: Option<protocol::ErrorCode>,
-) -> Result<(), Failure> {
-    let names: Vec<String> = outcomes
-        .iter()
-        .filter(|(_, outcome)| outcome.is_ok())
-        .map(|(name, _)| name.clone())
-        .collect();
-    args.remote.print(&done(verb, &names));
-    let is_ignored = |error: &ClientError| ignored.is_some_and(|code| error.kind == Kind::Answer(code));
-    all_done(outcomes.into_iter().map(|(_, outcome)| match outcome {
-        Err(error) if is_ignored(&error) => Ok(()),
-        outcome => outcome,
-    }))
-}
-
-fn done(verb: &str, names: &[String]) -> Report {
-    Report {
-        text: names
-            .iter()
-            .map(|name| format!("{verb} {}\n", clean(name)))
-            .collect(),
-        json: json!({ verb: names }),
-    }
-}
-
 fn list(client: &mut Client, internal: bool) -> Result<Report, ClientError> {
     let topics = client.topics(None)?;
     let topics: Vec<&TopicView> = topics.values().filter(|t| internal || !t.is_internal).collect();
@@ -201,29 +180,27 @@ fn list(client: &mut Client, internal: bool) -> Result<Report, ClientError> {
 }
 
 fn listed(topics: &[&TopicView]) -> Report {
-    let mut table = Table::new(&[
-        ("TOPIC", Align::Left),
-        ("PARTITIONS", Align::Right),
-        ("REPLICAS", Align::Right),
-        ("UNDER-REPLICATED", Align::Right),
-        ("LEADERLESS", Align::Right),
-    ]);
-    let mut json = Vec::new();
-    for topic in topics {
-        let count = |which: fn(&crate::client::PartitionView) -> bool| {
-            topic.partitions.values().filter(|p| which(p)).count()
-        };
+    let columns = [
+        left("TOPIC"),
+        right("PARTITIONS"),
+        right("REPLICAS"),
+        right("UNDER-REPLICATED"),
+        right("LEADERLESS"),
+    ];
+    let row = |topic: &&TopicView| {
+        let count =
+            |which: fn(&PartitionView) -> bool| topic.partitions.values().filter(|p| which(p)).count();
         let under_replicated = count(|p| p.isr.len() < p.replicas.len());
         let leaderless = count(|p| p.leader.is_none());
         let replication_factor = topic.replication_factor();
-        table.row(vec![
+        let cells = [
             topic.name.clone(),
             topic.partitions.len().to_string(),
             replication_factor.to_string(),
             under_replicated.to_string(),
             leaderless.to_string(),
-        ]);
-        json.push(json!({
+        ];
+        let json = json!({
             "topic": topic.name,
             "topic_id": topic.id.to_string(),
             "internal": topic.is_internal,
@@ -231,12 +208,10 @@ fn listed(topics: &[&TopicView]) -> Report {
             "replication_factor": replication_factor,
             "under_replicated_partitions": under_replicated,
             "leaderless_partitions": leaderless,
-        }));
-    }
-    Report {
-        text: table.text(),
-        json: json.into(),
-    }
+        });
+        (cells, json)
+    };
+    Report::listing(columns, topics.iter().map(row))
 }
 
 /// Partitions first: they can be refused, and configs are changed all or none.
@@ -253,6 +228,9 @@ fn alter(
     }
     check_names(configs, unset)?;
     client.topic(topic)?;
+    if !unset.is_empty() {
+        check_unset(client, topic, unset)?;
+    }
     if let Some(count) = partitions {
         client.add_partitions(topic, count)?;
     }
@@ -286,10 +264,56 @@ fn check_names(configs: &[(String, String)], unset: &[String]) -> Result<(), Fai
     Err(Failure::new(Status::Usage, sentence))
 }
 
+/// A broker unsets a config that is not set, or that does not exist, without a word, as Kafka's does (AD-9): a typing error would
+/// look like success.
+fn check_unset(client: &mut Client, topic: &str, unset: &[String]) -> Result<(), Failure> {
+    let known = match client.all_configs(topic) {
+        Ok(known) => known,
+        // Who may only change configs is not told which there are.
+        Err(error) if error.kind == Kind::Answer(protocol::ErrorCode::TOPIC_AUTHORIZATION_FAILED) => {
+            return Ok(());
+        }
+        Err(error) => return Err(error.into()),
+    };
+    for name in not_set(topic, &known, unset)? {
+        note(&format!(
+            "topic '{topic}' has no value of its own for {name}: nothing to unset"
+        ));
+    }
+    Ok(())
+}
+
+/// Those of the names that the topic does not set itself.
+///
+/// # Errors
+/// When a name is no topic config.
+fn not_set<'a>(
+    topic: &str,
+    known: &[ConfigValue],
+    unset: &'a [String],
+) -> Result<Vec<&'a String>, ClientError> {
+    let mut without = Vec::new();
+    for name in unset {
+        match known.iter().find(|config| config.name == *name) {
+            Some(config) if config.source == "topic" => {}
+            Some(_) => without.push(name),
+            None => {
+                let like = nearest(name, known.iter().map(|config| config.name.as_str()));
+                let advice = like.map_or_else(
+                    || format!("`penstock topic describe {topic}` shows what is set"),
+                    |like| format!("did you mean {like}?"),
+                );
+                let sentence = format!("topic '{topic}': there is no topic config {name}; {advice}");
+                return Err(ClientError::new(Kind::Impossible, sentence));
+            }
+        }
+    }
+    Ok(without)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client::PartitionView;
 
     #[test]
     fn a_config_is_set_or_unset_once() {
@@ -324,5 +348,39 @@ mod tests {
         );
         assert_eq!(report.json[0]["leaderless_partitions"], 1);
         assert_eq!(report.json[0]["replication_factor"], 2);
+    }
+
+    #[test]
+    fn unsetting_what_is_not_set_or_does_not_exist_is_told() {
+        let config = |name: &str, source: &str| ConfigValue {
+            name: name.to_owned(),
+            value: Some("1".to_owned()),
+            source: source.to_owned(),
+        };
+        let known = [
+            config("cleanup.policy", "default"),
+            config("retention.ms", "topic"),
+            config("segment.bytes", "static-broker"),
+        ];
+        let ask = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+            let found = not_set("orders", &known, &names);
+            found.map(|names| names.into_iter().cloned().collect::<Vec<_>>())
+        };
+        assert_eq!(ask(&["retention.ms"]), Ok(vec![]));
+        assert_eq!(
+            ask(&["segment.bytes", "retention.ms", "cleanup.policy"]),
+            Ok(vec!["segment.bytes".to_owned(), "cleanup.policy".to_owned()])
+        );
+        let sentence = ask(&["retention.ms", "retention.sm"]).unwrap_err().sentence;
+        assert_eq!(
+            sentence,
+            "topic 'orders': there is no topic config retention.sm; did you mean retention.ms?"
+        );
+        let sentence = ask(&["nosuch"]).unwrap_err().sentence;
+        assert!(
+            sentence.ends_with("`penstock topic describe orders` shows what is set"),
+            "{sentence}"
+        );
     }
 }
