@@ -15,6 +15,8 @@ pub mod hostile;
 mod http;
 pub mod kafka;
 pub mod kill;
+pub mod load;
+mod place;
 pub mod process;
 pub mod report;
 pub mod resources;

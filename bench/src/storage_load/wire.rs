@@ -9,6 +9,7 @@ use protocol::record::{BatchBuilder, BatchOptions, NewRecord};
 use protocol::{RecordBytes, Str};
 
 use crate::error::{Result, failed};
+use crate::place::Place;
 
 /// Versions without flexible fields: every place in an answer is known.
 const PRODUCE_VERSION: i16 = 7;
@@ -170,40 +171,6 @@ fn whole_batches(records: &[u8]) -> (usize, Option<i64>) {
         at += size;
     }
     (at, next)
-}
-
-/// A place in an answer.
-struct Place<'a> {
-    bytes: &'a [u8],
-    at: usize,
-}
-
-impl<'a> Place<'a> {
-    const fn new(bytes: &'a [u8], at: usize) -> Self {
-        Self { bytes, at }
-    }
-
-    fn skip(&mut self, bytes: usize) {
-        self.at = self.at.saturating_add(bytes);
-    }
-
-    fn take(&mut self, len: usize) -> Option<&'a [u8]> {
-        let taken = self.bytes.get(self.at..self.at.checked_add(len)?)?;
-        self.at += len;
-        Some(taken)
-    }
-
-    fn i16(&mut self) -> Option<i16> {
-        Some(i16::from_be_bytes(*self.take(2)?.first_chunk()?))
-    }
-
-    fn i32(&mut self) -> Option<i32> {
-        Some(i32::from_be_bytes(*self.take(4)?.first_chunk()?))
-    }
-
-    fn i64(&mut self) -> Option<i64> {
-        Some(i64::from_be_bytes(*self.take(8)?.first_chunk()?))
-    }
 }
 
 #[cfg(test)]

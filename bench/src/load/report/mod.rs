@@ -1,0 +1,19 @@
+//! The results of a run for people and programs: JSON, Markdown, and a page with plots that needs nothing else.
+
+mod html;
+mod markdown;
+mod svg;
+
+pub use html::html;
+pub use markdown::markdown;
+#[cfg(test)]
+pub(super) use svg::is_well_formed as check_well_formed;
+
+use super::outcome::Outcome;
+
+/// The results as JSON, one object.
+pub fn json(outcome: &Outcome) -> String {
+    let mut text = serde_json::to_string_pretty(outcome).expect("an outcome has string keys only");
+    text.push('\n');
+    text
+}
