@@ -557,7 +557,7 @@ fn check(plan: &Plan) -> Result<(), Failure> {
     }
     if connections > CONNECTIONS_MAX {
         return Err(usage(format!(
-            "{connections} producers and consumers are more than {CONNECTIONS_MAX}, which one host can connect"
+            "{connections} producers and consumers are more than {CONNECTIONS_MAX}, which one host can connect; --producers and --consumers are stronger than a workload's"
         )));
     }
     if plan.threads == 0 || plan.threads > THREADS_MAX {
