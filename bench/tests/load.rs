@@ -12,7 +12,7 @@ const SHORT: [&str; 8] = [
     "--warmup",
     "200ms",
     "--time",
-    "1s",
+    "600ms",
     "--interval",
     "200ms",
     "--timeout",

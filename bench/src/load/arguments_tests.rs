@@ -1,6 +1,7 @@
 //! Tests of `arguments`: what is stronger, and what may not be said together.
 
 use clap::Parser;
+use protocol::compression::Codec;
 
 use super::*;
 

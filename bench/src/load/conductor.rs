@@ -56,7 +56,8 @@ pub(super) struct Conductor<'a> {
     pub(super) totals: Counts,
     pub(super) errors: std::collections::BTreeMap<i16, u64>,
     pub(super) waiting: Waiting,
-    last_cpu: Option<f64>,
+    /// Of the broker and of this program, at the end of the last interval.
+    readings: [Option<Usage>; 2],
 }
 
 impl Phase {
@@ -80,8 +81,9 @@ impl Phase {
 }
 
 impl Span {
-    fn add(&mut self, reading: Option<Usage>) {
-        self.first = self.first.or(reading);
+    /// A reading at the end of an interval, and that at the end of the one before.
+    fn add(&mut self, before: Option<Usage>, reading: Option<Usage>) {
+        self.first = self.first.or(before).or(reading);
         self.last = reading.or(self.last);
     }
 
@@ -112,7 +114,7 @@ impl<'a> Conductor<'a> {
             totals: Counts::default(),
             errors: std::collections::BTreeMap::new(),
             waiting: Waiting::default(),
-            last_cpu: None,
+            readings: [None; 2],
         }
     }
 
@@ -245,21 +247,22 @@ impl<'a> Conductor<'a> {
         }
         let broker = self.shared.plan.pid.and_then(|pid| usage(pid).ok());
         let generator = usage(std::process::id()).ok();
+        let before = std::mem::replace(&mut self.readings, [broker, generator]);
         let place = self.phases.iter().position(|phase| phase.has(interval.index));
         // What comes after the last phase was due in it.
         let began = self.phases.iter().rposition(|phase| phase.from <= interval.index);
         let of_this = place.or(began);
         if let Some(phase) = place.and_then(|place| self.phases.get_mut(place)) {
             phase.counts.add(&interval.counts);
-            phase.broker.add(broker);
-            phase.generator.add(generator);
+            phase.broker.add(before[0], broker);
+            phase.generator.add(before[1], generator);
         }
         if let Some(phase) = of_this.and_then(|place| self.phases.get_mut(place)) {
             phase.produce.add(&interval.produce.this);
             phase.end_to_end.add(&interval.end_to_end.this);
         }
-        let before = of_this.and_then(|place| place.checked_sub(1)).or(of_this);
-        if let Some(phase) = before.and_then(|place| self.phases.get_mut(place)) {
+        let earlier = of_this.and_then(|place| place.checked_sub(1)).or(of_this);
+        if let Some(phase) = earlier.and_then(|place| self.phases.get_mut(place)) {
             for (into, from) in [
                 (&mut phase.produce, &interval.produce.before),
                 (&mut phase.end_to_end, &interval.end_to_end.before),
@@ -267,13 +270,16 @@ impl<'a> Conductor<'a> {
                 from.iter().for_each(|latencies| into.add(latencies));
             }
         }
-        let point = self.point(interval, place, broker);
+        let cores = broker
+            .zip(before[0])
+            .map(|(now, before)| (now.cpu_seconds - before.cpu_seconds) / self.seconds(1));
+        let point = self.point(interval, place, cores);
         self.tell(&point);
         self.series.push(point.clone());
         point
     }
 
-    fn point(&mut self, interval: &Interval, phase: Option<usize>, broker: Option<Usage>) -> Point {
+    fn point(&self, interval: &Interval, phase: Option<usize>, broker_cores: Option<f64>) -> Point {
         let seconds = self.seconds(1);
         let megabytes = self.shared.plan.message_bytes() as f64 / 1e6;
         let per_second = |count: u64| count as f64 / seconds;
@@ -284,9 +290,6 @@ impl<'a> Conductor<'a> {
             all.summary()
         };
         let produce = all(&interval.produce);
-        let cpu = broker.map(|broker| broker.cpu_seconds);
-        let before = std::mem::replace(&mut self.last_cpu, cpu);
-        let subscriptions = self.shared.plan.consumers.subscriptions as u64;
         Point {
             at_s: self.seconds(interval.index + 1),
             phase,
@@ -300,12 +303,8 @@ impl<'a> Conductor<'a> {
             max_ms: produce.max_ms,
             end_to_end_p99_ms: all(&interval.end_to_end).p99_ms,
             unsent: interval.waiting.unsent,
-            behind: if self.shared.plan.consumers.count == 0 {
-                0
-            } else {
-                (self.totals.acknowledged * subscriptions).saturating_sub(self.totals.consumed)
-            },
-            broker_cores: cpu.zip(before).map(|(now, before)| (now - before) / seconds),
+            behind: self.behind(),
+            broker_cores,
         }
     }
 

@@ -97,7 +97,7 @@ fn producer(plan: &Plan, cluster: &Cluster, (number, index): (usize, usize)) -> 
     Ok(Producer::new(
         (number, index),
         identity,
-        cluster.partitions,
+        (cluster.partitions, plan.producers.in_flight_max),
         slots,
         links,
     ))

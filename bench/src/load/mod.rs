@@ -1,6 +1,6 @@
 //! `penstock-bench run`: a load generator for any broker of the Kafka protocol that costs a small part of what it measures.
 //!
-//! `arguments` makes a `plan` of flags and of the OpenMessaging benchmark's files (`omb`); `run` makes topics (`cluster`), starts
+//! `arguments` makes a `plan` of `flags` and of the OpenMessaging benchmark's files (`omb`); `run` makes topics (`cluster`), starts
 //! threads (`worker`: `producer`, `consumer`, `link`, `poller`) and, as their `conductor`, puts their intervals (`stats`) together into
 //! an `outcome`, which `report` writes as JSON, Markdown and HTML. Pure parts: `pace`, `keys`, `payload`, `batch`, `request`, `latency`.
 //!
@@ -19,6 +19,7 @@ mod conductor;
 mod connect;
 mod consumer;
 mod control;
+mod flags;
 mod keys;
 mod latency;
 mod link;

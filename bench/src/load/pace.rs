@@ -43,6 +43,11 @@ impl Pace {
         self.at(self.next)
     }
 
+    /// Whose turn that is.
+    pub(super) fn next_producer(&self) -> usize {
+        usize::try_from(self.next % self.producers).unwrap_or(0)
+    }
+
     /// The time from one message of a producer to its next.
     pub(super) fn interval_of_producer_ns(&self) -> f64 {
         self.interval_ns * self.producers as f64

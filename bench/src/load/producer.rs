@@ -99,6 +99,7 @@ pub(super) struct Producer {
     unsent: u64,
     in_flight: u64,
     turn: usize,
+    in_flight_max: usize,
     correlation: i32,
     /// Compressed bytes to uncompressed ones.
     ratio: f64,
@@ -145,7 +146,7 @@ impl Producer {
     pub(super) fn new(
         (number, index): (usize, usize),
         identity: Option<ProducerIdentity>,
-        partitions: u32,
+        (partitions, in_flight_max): (u32, usize),
         slots: Vec<Slot>,
         links: Vec<ProducerLink>,
     ) -> Self {
@@ -167,6 +168,7 @@ impl Producer {
             unsent: 0,
             in_flight: 0,
             turn: number,
+            in_flight_max,
             correlation: 0,
             ratio: 1.0,
         }
@@ -316,6 +318,11 @@ impl Producer {
             }
         }
         Ok(())
+    }
+
+    /// Whether no link may have another request in flight.
+    pub(super) fn is_saturated(&self) -> bool {
+        self.links.iter().all(|to| to.flights.len() >= self.in_flight_max)
     }
 
     /// Whether a socket takes no more.

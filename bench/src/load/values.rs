@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use protocol::compression::Codec;
 
-use super::arguments::RateWords;
+use super::flags::RateWords;
 use super::keys::Keys;
 
 /// `123`, `16KiB`, `2GB`.

@@ -34,6 +34,9 @@ const TURN_MAX: Duration = Duration::from_millis(20);
 /// With linger, messages of a batch are made together, so long after the first was due at most.
 const TOGETHER_MAX: Duration = Duration::from_micros(250);
 
+/// A producer that may send nothing before an answer comes gathers what is due so long; the answer wakes it.
+const SATURATED: Duration = Duration::from_millis(2);
+
 /// Batches made before the run: different ones.
 const TEMPLATES: usize = 16;
 
@@ -372,7 +375,12 @@ impl<'a> Worker<'a> {
         let mut moment = self.shared.clock.now() + nanoseconds(TURN_MAX);
         moment = moment.min(self.stats.end());
         if let Source::Paced(pace) = &self.source {
-            moment = moment.min(pace.next_due() + self.together_ns);
+            let next = self.producers.get(pace.next_producer());
+            let wait = match next.is_some_and(Producer::is_saturated) {
+                true => nanoseconds(SATURATED),
+                false => self.together_ns,
+            };
+            moment = moment.min(pace.next_due() + wait);
         }
         if let Some(linger) = self.lingers.front() {
             moment = moment.min(linger.until);
