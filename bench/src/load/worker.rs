@@ -2,8 +2,9 @@
 //! have lingered, sends, waits for sockets or the next moment, and reads answers.
 //!
 //! Why a loop of ours: the timer of tokio has steps of a millisecond, which at 10,000 messages a second without linger is ten messages
-//! at once, and a task with its wake-ups for each connection costs more than the message; glommio would compete with the broker under
-//! test for io_uring's workers and pin a core of it. Figures of both are in `bench/README.md`.
+//! at once; glommio would compete with the broker under test for io_uring's workers and take a core of its own to spin on. What a turn
+//! costs is its sleep: of 10,000 messages a second, each sent at once, half of this program's CPU is the kernel's going to sleep and
+//! waking (perf), which is why messages of a batch that lingers are made together. Figures are in `bench/README.md`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -10,6 +10,9 @@ const RIGHT: f64 = 20.0;
 const TOP: f64 = 30.0;
 const BOTTOM: f64 = 45.0;
 
+/// Width of a name in the legend.
+const LEGEND: f64 = 175.0;
+
 /// Points of a line at most: more are not told apart at this width.
 const POINTS_MAX: usize = 1000;
 
@@ -97,7 +100,8 @@ impl Axis {
             Scale::Percentile => (0.0, 99.999),
             Scale::Logarithmic => (f64::MAX, f64::MIN),
         };
-        for value in values.filter(|value| value.is_finite()) {
+        let is_there = |value: &f64| value.is_finite() && (*value > 0.0 || scale != Scale::Logarithmic);
+        for value in values.filter(is_there) {
             least = f64::min(
                 least,
                 value.max(if scale == Scale::Logarithmic { 1e-3 } else { value }),
@@ -149,21 +153,17 @@ impl Plot {
         self.grid(&x, &y, &mut out);
         for (number, line) in self.lines.iter().enumerate() {
             let colour = COLOURS[number % COLOURS.len()];
-            let step = line.points.len().div_ceil(POINTS_MAX).max(1);
-            let mut points = String::new();
-            for part in line.points.chunks(step) {
-                // The highest of those that fall together, so that no peak is lost.
-                let highest = part.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1));
-                if let Some((at, value)) = highest.filter(|(at, value)| at.is_finite() && value.is_finite()) {
-                    let _ = write!(points, "{:.1},{:.1} ", x.at(at), y.at(value));
-                }
+            for points in self.runs(line) {
+                let at =
+                    |(x_value, y_value): &(f64, f64)| format!("{:.1},{:.1}", x.at(*x_value), y.at(*y_value));
+                let points: Vec<String> = points.iter().map(at).collect();
+                let _ = write!(
+                    out,
+                    "<polyline fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.6\" points=\"{}\"/>",
+                    points.join(" ")
+                );
             }
-            let _ = write!(
-                out,
-                "<polyline fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.6\" points=\"{}\"/>",
-                points.trim_end()
-            );
-            let place = WIDTH - RIGHT - 150.0 * (self.lines.len() - number) as f64;
+            let place = WIDTH - RIGHT - LEGEND * (self.lines.len() - number) as f64;
             let _ = write!(
                 out,
                 "<rect x=\"{place:.1}\" y=\"{:.1}\" width=\"14\" height=\"3\" fill=\"{colour}\"/>",
@@ -173,6 +173,23 @@ impl Plot {
         }
         out.push_str("</svg>");
         out
+    }
+
+    /// The points of a line that are drawn, in runs between gaps: a value that is none, or nothing on a scale of powers.
+    fn runs(&self, line: &Line) -> Vec<Vec<(f64, f64)>> {
+        let step = line.points.len().div_ceil(POINTS_MAX).max(1);
+        let mut runs = vec![Vec::new()];
+        for part in line.points.chunks(step) {
+            // The highest of those that fall together, so that no peak is lost.
+            let highest = part.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1));
+            let is_shown = |value: f64| value.is_finite() && (value > 0.0 || self.y.1 != Scale::Logarithmic);
+            match highest.filter(|(at, value)| at.is_finite() && is_shown(*value)) {
+                Some(point) => runs.last_mut().expect("it begins with one").push(point),
+                None => runs.push(Vec::new()),
+            }
+        }
+        runs.retain(|run| !run.is_empty());
+        runs
     }
 
     fn grid(&self, x: &Axis, y: &Axis, out: &mut String) {
@@ -342,6 +359,24 @@ mod tests {
         let svg = plot(vec![line(points)], Scale::Linear, Scale::Linear);
         assert!(svg.contains(&format!(",{TOP:.1} ")), "the peak lies at the top");
         assert!(svg.len() < 40_000);
+    }
+
+    #[test]
+    fn a_second_without_messages_is_a_gap_in_the_latencies() {
+        let line = line(vec![
+            (1.0, 5.0),
+            (2.0, 0.0),
+            (3.0, 7.0),
+            (4.0, 8.0),
+            (5.0, f64::NAN),
+        ]);
+        let plot = Plot {
+            title: String::new(),
+            x: ("s", Scale::Linear),
+            y: ("ms", Scale::Logarithmic),
+            lines: vec![],
+        };
+        assert_eq!(plot.runs(&line), [vec![(1.0, 5.0)], vec![(3.0, 7.0), (4.0, 8.0)]]);
     }
 
     #[test]
