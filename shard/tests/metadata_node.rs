@@ -467,6 +467,49 @@ fn a_stop_answers_what_waits_and_a_start_finds_everything() {
     });
 }
 
+/// An unclean start begins a new leader epoch in every partition, and one log entry holds 10,000 records: it takes several. The log
+/// that follows is read ahead in pieces, whose joints lie in the middle of these large batches.
+#[test]
+fn a_broker_with_more_partitions_than_an_entry_holds_comes_back_after_every_kill() {
+    let executor = SimExecutor::new(11);
+    let mut handle = executor.handle();
+    let mut disk = SimDisk::new(&handle, SimDiskConfig::seeded(11));
+    let random = Rc::new(Cell::new(11));
+    let mut epochs = Vec::new();
+    for round in 0..4 {
+        let env = SimEnv {
+            handle: handle.clone(),
+            random: Rc::clone(&random),
+        };
+        let epoch = executor.block_on(async {
+            let Started { mut node, .. } = start_with_segments(&env, &disk, 64 << 20, 64 << 20).await;
+            register(&mut node, &env).await.expect("registered");
+            if round == 0 {
+                for topic in 0..3 {
+                    let created = node
+                        .ask(&create(format!("many-{topic}"), 7_000))
+                        .await
+                        .expect("written");
+                    assert!(matches!(created, Ok(ControllerResponse::CreateTopics(_))));
+                }
+            }
+            let image = node.image();
+            assert_eq!(image.topics.partition_count(), 21_000);
+            let mut partitions = image.topics.iter().flat_map(|topic| &topic.partitions);
+            let first = partitions.next().expect("a partition").leader_epoch;
+            assert!(
+                partitions.all(|partition| partition.leader_epoch == first && partition.leader == Some(NODE))
+            );
+            first
+        });
+        epochs.push(epoch);
+        executor.kill(&handle);
+        handle = executor.new_process();
+        disk = disk.restart_after_kill(&handle);
+    }
+    assert!(epochs.is_sorted_by(|before, after| before < after), "{epochs:?}");
+}
+
 #[test]
 fn another_nodes_directory_and_damaged_metadata_are_refused() {
     let executor = SimExecutor::new(9);

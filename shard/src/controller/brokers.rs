@@ -28,7 +28,7 @@ pub(super) fn register_broker(
 ) -> Decision<BrokerRegistrationResponse> {
     match registration(context, request) {
         Ok((draft, broker_epoch)) => Decision {
-            records: draft.into_records(),
+            records: draft.into_divisible(),
             response: BrokerRegistrationResponse {
                 broker_epoch,
                 ..BrokerRegistrationResponse::default()
@@ -210,7 +210,7 @@ pub(super) fn broker_heartbeat(
     let is_fenced = draft.image().brokers.get(id).is_none_or(|broker| broker.fenced);
     let should_shut_down = request.want_shut_down && !leads_where_others_could(&draft, id);
     Decision {
-        records: draft.into_records(),
+        records: draft.into_divisible(),
         response: BrokerHeartbeatResponse {
             error_code: ErrorCode::NONE,
             is_caught_up,
@@ -236,7 +236,7 @@ pub(super) fn fence_broker(context: &Context<'_>, id: BrokerId) -> Decision<()> 
         leaders::on_broker_gone(&mut draft, id, &context.layers());
     }
     Decision {
-        records: draft.into_records(),
+        records: draft.into_divisible(),
         response: (),
     }
 }

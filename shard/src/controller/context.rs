@@ -26,13 +26,13 @@ pub struct Context<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision<R> {
     /// Applied all or none, as one log entry; more than [`RECORDS_MAX`], which no client's request makes, as several. None:
-    /// nothing changes, the answer may go out at once.
+    /// nothing changes, the answer may go out at once. See [`Draft::into_divisible`].
     pub records: Vec<MetadataRecord>,
     /// The answer.
     pub response: R,
 }
 
-/// The most records of one decision (Kafka's bound): a request that would make more is refused as a whole.
+/// The most records of one log entry (Kafka's bound): a request that would make more is refused as a whole.
 pub const RECORDS_MAX: usize = 10_000;
 
 impl Context<'_> {
@@ -86,6 +86,15 @@ impl Draft {
     }
 
     pub(super) fn into_records(self) -> Vec<MetadataRecord> {
+        self.records
+    }
+
+    /// The records of a decision that may be written as several log entries. Then its cause, the first record, comes last: when
+    /// only the beginning is written the cause has not happened, and whoever asked asks again.
+    pub(super) fn into_divisible(mut self) -> Vec<MetadataRecord> {
+        if self.records.len() > RECORDS_MAX {
+            self.records.rotate_left(1);
+        }
         self.records
     }
 }

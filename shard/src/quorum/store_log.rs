@@ -175,10 +175,13 @@ impl<E: Env, D: Disk> StoreLog<E, D> {
                 ReadOutcome::Empty => break,
                 ReadOutcome::OutOfRange | ReadOutcome::Offline => return Err(StorageError::NoSuchLog.into()),
             };
+            // A batch may lie across the joint of two pieces.
+            let read = match <[Bytes; 1]>::try_from(pieces) {
+                Ok([piece]) => piece,
+                Err(pieces) => Bytes::from(pieces.concat()),
+            };
             let before = at;
-            for piece in pieces {
-                at = self.take_batches(&piece, at, index, &mut entries)?;
-            }
+            at = self.take_batches(&read, at, index, &mut entries)?;
             if at == before {
                 break;
             }
@@ -188,18 +191,18 @@ impl<E: Env, D: Disk> StoreLog<E, D> {
 
     fn take_batches(
         &mut self,
-        piece: &Bytes,
+        read: &Bytes,
         mut at: Offset,
         index: u64,
         entries: &mut Vec<LogEntry>,
     ) -> Result<Offset, StoreLogError> {
-        for batch in Batches::new(piece, 0) {
+        for batch in Batches::new(read, 0) {
             let (_, batch) = batch.map_err(|fault| self.damaged(fault.into()))?;
             let end = Offset(batch.header().next_offset());
             if end <= at {
                 continue; // a read begins with the whole batch around its offset
             }
-            let entry = LogEntry::from_batch(&piece.slice_ref(batch.bytes())).map_err(|e| self.damaged(e))?;
+            let entry = LogEntry::from_batch(&read.slice_ref(batch.bytes())).map_err(|e| self.damaged(e))?;
             at = end;
             if entry.index <= index {
                 continue;
