@@ -12,6 +12,7 @@ use shard::runtime::port::PortError;
 use super::scrape::ask_all;
 use super::{Admin, Phase, SHARD_ANSWER_MAX};
 use crate::node::NodeMessage;
+use crate::observe::progress::Progress;
 use crate::observe::shard::Vitals;
 
 /// How often the shards' pulses are looked at.
@@ -77,9 +78,10 @@ pub(super) async fn ready(State(admin): State<Admin>) -> Answer {
         Phase::Serving => "ready",
     };
     let (journal_done, journal_bytes) = facts.progress.journal_bytes();
+    let (logs_done, logs) = facts.progress.logs();
     let body = json!({
         "status": status,
-        "reason": reason(phase, (journal_done, journal_bytes), &silent, is_storage_lost),
+        "reason": reason(phase, &facts.progress, &silent, is_storage_lost),
         "node_id": facts.settings.node_id.0,
         "version": env!("CARGO_PKG_VERSION"),
         "up_seconds": facts.began.elapsed().as_secs(),
@@ -92,6 +94,8 @@ pub(super) async fn ready(State(admin): State<Admin>) -> Answer {
         "recovery": {
             "journal_bytes_done": journal_done,
             "journal_bytes": journal_bytes,
+            "logs_done": logs_done,
+            "logs": logs,
             "logs_to_open": known.iter().map(|v| v.logs_to_open).sum::<usize>(),
         },
         "host": findings,
@@ -122,13 +126,17 @@ fn disk(known: &[Vitals], is_full: bool) -> Value {
 }
 
 /// Why clients are not served, in one sentence; `None` while they are.
-fn reason(phase: Phase, journal: (u64, u64), silent: &[usize], is_storage_lost: bool) -> Option<String> {
+fn reason(phase: Phase, progress: &Progress, silent: &[usize], is_storage_lost: bool) -> Option<String> {
+    let (journal, logs) = (progress.journal_bytes(), progress.logs());
     match phase {
         Phase::Starting if journal.0 < journal.1 => Some(format!(
             "the journals of the run before are being replayed: {} of {} bytes",
             journal.0, journal.1
         )),
-        Phase::Starting => Some("the broker is starting: logs are being opened".to_owned()),
+        Phase::Starting => Some(format!(
+            "the broker is starting: {} of {} logs are open",
+            logs.0, logs.1
+        )),
         Phase::Stopping => Some("the broker was asked to stop".to_owned()),
         Phase::Serving if is_storage_lost => {
             Some("the log directory is offline after a failed write or sync; the log says which".to_owned())

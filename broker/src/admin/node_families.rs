@@ -58,6 +58,19 @@ fn process_state(text: &mut Exposition, admin: &Admin) {
     text.single("penstock_recovery_journal_bytes_done", Kind::Gauge, help, done);
     let help = "Bytes of the journals of the run before.";
     text.single("penstock_recovery_journal_bytes", Kind::Gauge, help, all);
+    let (done, all) = facts.progress.logs();
+    let help = "Logs that the start opened, those included that could not be.";
+    text.single("penstock_recovery_logs_done", Kind::Gauge, help, done);
+    let help = "Logs that the start has to open, as far as the metadata is read.";
+    text.single("penstock_recovery_logs", Kind::Gauge, help, all);
+    let help = "Logs that the start has to open still (KIP-831).";
+    let left = all.saturating_sub(done);
+    text.single(
+        "kafka_log_logmanager_remaininglogstorecover",
+        Kind::Gauge,
+        help,
+        left,
+    );
     let mut family = text.family(
         "penstock_host_degraded",
         Kind::Gauge,

@@ -1,7 +1,7 @@
 //! The counters of one shard's request handling. Cells, no atomics: only the shard writes, and a scrape takes a
 //! [`Snapshot`] through the shard's mailbox.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use protocol::{ApiKey, ErrorCode};
 use storage::types::LogId;
 
 use super::histogram::Histogram;
+use super::progress::Progress;
 use crate::request::CloseReason;
 
 /// The counters of one shard.
@@ -27,6 +28,8 @@ pub struct Metrics {
     commit_latency: RefCell<Histogram>,
     /// Logs this shard has to open still, before it has caught up with the metadata.
     logs_to_open: Cell<usize>,
+    /// Where the node's start is told how far it is.
+    start: OnceCell<Arc<Progress>>,
     /// Partitions of this shard whose log cannot be opened.
     offline: RefCell<BTreeSet<LogId>>,
 }
@@ -102,13 +105,25 @@ impl Metrics {
         self.commit_latency.borrow_mut().record(took);
     }
 
+    /// The logs that are opened until the start is over count there, too.
+    pub fn count_start(&self, progress: Arc<Progress>) {
+        // Set once in a shard's life; a second call would change nothing.
+        let _ = self.start.set(progress);
+    }
+
     /// So many logs are about to be opened.
     pub fn logs_to_open(&self, count: usize) {
+        if let Some(start) = self.start.get() {
+            start.logs_to_open(count);
+        }
         self.logs_to_open.set(self.logs_to_open.get() + count);
     }
 
     /// A log was opened, or could not be: then its partition is offline.
     pub fn log_opened(&self, log: LogId, is_open: bool) {
+        if let Some(start) = self.start.get() {
+            start.log_opened();
+        }
         self.logs_to_open.set(self.logs_to_open.get().saturating_sub(1));
         let mut offline = self.offline.borrow_mut();
         if is_open {

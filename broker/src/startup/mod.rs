@@ -77,11 +77,12 @@ pub fn run(settings: Settings, stop: &flume::Receiver<StopSignal>) -> Result<(),
     let (report, reports) = flume::unbounded();
     let gates = crate::stores::gates(shards);
     let memory = memory::divide(memory_bytes, shards, settings.request_bytes_max);
+    let progress = gates.first().map(Gate::progress).unwrap_or_default();
     let admin = Admin::new(Facts {
         host,
         settings: settings.clone(),
         began,
-        progress: gates.first().map(Gate::progress).unwrap_or_default(),
+        progress: progress.clone(),
     });
     if let Some(listener) = admin_listener {
         admin.serve(listener, descriptors.admin_connections)?;
@@ -137,6 +138,7 @@ pub fn run(settings: Settings, stop: &flume::Receiver<StopSignal>) -> Result<(),
         );
         Failure::new(Status::System, sentence)
     })?;
+    progress.end();
     let acceptors = accept(listeners, &doors)?;
     let took = began.elapsed();
     admin.serves(acceptors.iter().map(|a| a.counters().clone()).collect(), took);

@@ -68,7 +68,7 @@ async fn live(env: RuntimeEnv, input: ShardInput) -> Result<(), Failure> {
     } = input;
     let disks = open_disks(&log_dirs).await?;
     // Each directory has its share, so that what one takes is bounded whatever the others do.
-    let dirs = log_dirs.len();
+    let (dirs, progress) = (log_dirs.len(), gate.progress());
     let options = StoreOptions {
         cache_bytes: memory.cache_bytes / dirs,
         staged_bytes_max: memory.write_bytes / dirs,
@@ -100,6 +100,7 @@ async fn live(env: RuntimeEnv, input: ShardInput) -> Result<(), Failure> {
         &logs,
         on_failure,
     );
+    shard.broker.metrics.count_start(progress);
     let mut controller = None;
     if env.shard() == CONTROLLER_SHARD {
         let failed = report.clone();

@@ -10,6 +10,7 @@ use protocol::messages::api_versions::{ApiVersionsRequest, ApiVersionsResponse};
 use protocol::messages::produce::{ProduceRequest, ProduceResponse};
 use protocol::record::{BatchBuilder, BatchOptions, NewRecord};
 
+use crate::admin::sample;
 use crate::bombs::bomb;
 use crate::stop::{create_topic, fetch_request, log_end, produce, produce_request};
 use crate::support::{Broker, Client, PATIENCE, Starting, free_port, get, now_ms};
@@ -128,6 +129,51 @@ fn ready_says_why_not_while_the_broker_recovers_and_then_that_it_is() {
     assert_eq!(body["recovery"]["journal_bytes_done"], *replayed, "{body}");
     let broker = starting.ready();
     assert_eq!(log_end(&mut Client::connect(broker.address), "recovered"), 4000);
+}
+
+#[test]
+fn metrics_tell_while_the_broker_starts_how_many_logs_are_left_to_open() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = Broker::start(dir.path(), &["penstock.shards=2"]);
+    create_topic(&mut Client::connect(first.address), "many", 400);
+    first.signal(Signal::SIGKILL);
+    first.end();
+
+    let admin = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let listener = format!("penstock.admin.listener={admin}");
+    let starting = Starting::new(dir.path(), &["penstock.shards=2", &listener]);
+    // All, done, and Kafka's gauge of what is left (KIP-831).
+    let read = |text: &str| {
+        [
+            "penstock_recovery_logs",
+            "penstock_recovery_logs_done",
+            "kafka_log_logmanager_remaininglogstorecover",
+        ]
+        .map(|name| sample(text, name).unwrap_or_else(|| panic!("no {name}: {text}")))
+    };
+    let give_up = Instant::now() + PATIENCE;
+    let mut asked = 0;
+    loop {
+        if let Ok((_, text)) = get(admin, "/metrics") {
+            let [all, done, left] = read(&text);
+            assert!(done <= all && left == all - done, "{done} of {all}, {left} left");
+            if sample(&text, "kafka_server_kafkaserver_brokerstate") == Some(3.0) {
+                break;
+            }
+            asked += 1;
+        }
+        assert!(Instant::now() < give_up, "never ready");
+    }
+    assert!(asked > 0, "the start was over before it was asked");
+    let broker = starting.ready();
+    let client = &mut Client::connect(broker.address);
+    assert_eq!(read(&broker.get("/metrics").1), [400.0, 400.0, 0.0]);
+    create_topic(client, "later", 1);
+    assert_eq!(
+        read(&broker.get("/metrics").1),
+        [400.0, 400.0, 0.0],
+        "not of the start"
+    );
 }
 
 #[test]
