@@ -256,9 +256,13 @@ impl<D: Disk> Store<D> {
             }
             (base, index_parts(indexes))
         };
+        let [_, time, _] = &parts;
+        let has_times = time.entries > 0;
         for part in &parts {
             let path = segment_path(&log.dir, base, part.kind);
-            let written = write_part(&self.disk, &path, part).await;
+            // Kafka's tools read a time index beside an offset index, if an empty one.
+            let is_wanted = part.entries > 0 || (has_times && part.kind == SegmentFileKind::OffsetIndex);
+            let written = write_part(&self.disk, &path, part, is_wanted).await;
             written.map_err(|error| self.fail(error))?;
         }
         let mut state = log.state.borrow_mut();
@@ -528,9 +532,15 @@ fn index_parts(indexes: &SegmentIndexes) -> [IndexPart; 3] {
     ]
 }
 
-async fn write_part<D: Disk>(disk: &D, path: &Path, part: &IndexPart) -> Result<(), DiskError> {
+/// Brings an index file up to date; one that is not there is made only if it `is_wanted`.
+async fn write_part<D: Disk>(
+    disk: &D,
+    path: &Path,
+    part: &IndexPart,
+    is_wanted: bool,
+) -> Result<(), DiskError> {
     let file = match disk.open(path, OpenMode::ReadWrite).await {
-        Err(error) if error.is_not_found() && part.entries == 0 => return Ok(()),
+        Err(error) if error.is_not_found() && !is_wanted => return Ok(()),
         Err(error) if error.is_not_found() => disk.open(path, OpenMode::CreateNew).await?,
         opened => opened?,
     };

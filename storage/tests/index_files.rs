@@ -109,6 +109,10 @@ enum End {
 
 /// A disk on which a run has left the log.
 fn written(end: End) -> (SimExecutor, SimDisk) {
+    written_with(BATCHES, end)
+}
+
+fn written_with(batches: i32, end: End) -> (SimExecutor, SimDisk) {
     let executor = SimExecutor::new(5);
     let handle = executor.handle();
     let disk = SimDisk::new(&handle, SimDiskConfig::seeded(5));
@@ -117,7 +121,7 @@ fn written(end: End) -> (SimExecutor, SimDisk) {
         disk.sync_dir(Path::new("/")).await.expect("sync");
         let store = start(&handle, &disk).await;
         let log = open(&store).await;
-        for number in 0..BATCHES {
+        for number in 0..batches {
             let end = append(&store, log, number).last_offset.plus(1);
             store.durable_to(log, end).await.expect("durable");
         }
@@ -327,6 +331,20 @@ fn producer_snapshots_may_be_lost_or_wrong() {
 #[test]
 fn the_list_of_leader_epochs_may_be_lost_or_wrong() {
     is_answered_as_before("leader-epoch-checkpoint", 1);
+}
+
+/// Kafka's tools take a time index without an offset index for damage, also of a segment too short for entries in the latter.
+#[test]
+fn after_a_clean_stop_no_time_index_is_alone() {
+    for batches in [1, 3, BATCHES] {
+        let (executor, disk) = written_with(batches, End::Clean);
+        executor.block_on(async {
+            let times = files(&disk, ".timeindex").await;
+            assert_eq!(times.len(), files(&disk, ".log").await.len());
+            let beside: Vec<PathBuf> = times.iter().map(|path| path.with_extension("index")).collect();
+            assert_eq!(files(&disk, ".index").await, beside, "{batches} batches");
+        });
+    }
 }
 
 #[test]

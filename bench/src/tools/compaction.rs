@@ -137,11 +137,6 @@ fn segment_files(data: &Path) -> Result<Vec<PathBuf>> {
         }
         for file in std::fs::read_dir(&partition).doing(partition.display())? {
             let file = file.doing(partition.display())?.path();
-            // The tool reads a time index beside the offset index, which an active segment without entries does not have.
-            let is_alone = ends_with(&file, "timeindex") && !file.with_extension("index").exists();
-            if is_alone {
-                continue;
-            }
             if ["log", "index", "timeindex"]
                 .iter()
                 .any(|ending| ends_with(&file, ending))
