@@ -1077,6 +1077,64 @@ fn a_log_moves_while_it_is_compacted() {
     }
 }
 
+/// DeleteRecords and retention take segments away that a pass is about to open: it ends, and the log is compacted later.
+#[test]
+fn the_log_start_may_move_while_a_pass_goes_over_the_log() {
+    let mut interrupted = 0;
+    for seed in seeds(20) {
+        let executor = SimExecutor::new(seed);
+        let handle = executor.handle();
+        let disk = SimDisk::new(&handle, SimDiskConfig::seeded(seed));
+        let work = async {
+            let mut rng = SimRng::new(seed, "history");
+            let mut model = Model::default();
+            let pace = SimPace::new(&handle);
+            let config = LogConfig {
+                file_delete_delay_ms: 0,
+                ..config(NEVER_MS)
+            };
+            let store = start(&handle, &disk).await;
+            let opened = store.open_log(log_id(0), "t", config.clone(), NOW_MS).await;
+            let log = opened.expect("log");
+            append_some(
+                &store,
+                log,
+                150,
+                &mut model,
+                &mut rng,
+                &mut CodecContexts::default(),
+            );
+            settle(&handle, &store, log).await;
+            store.close().await.expect("a clean stop");
+            // No segment is open yet.
+            let store = start(&handle, &disk).await;
+            let opened = store.open_log(log_id(0), "t", config, NOW_MS).await;
+            let log = opened.expect("log");
+            settle(&handle, &store, log).await;
+            let slow = CleanerLimits {
+                bytes_per_second: 20_000.0,
+                ..limits()
+            };
+            let deleting = async {
+                handle.sleep(Duration::from_millis(rng.between(1, 3000))).await;
+                let end = store.offsets(log).expect("open").log_end.0;
+                let start = Offset(rng.between(1, end as u64) as i64);
+                store.delete_records(log, start).await.expect("a new start");
+            };
+            let (first, ()) = zip(store.clean(&pace, &slow), deleting).await;
+            match first.expect("the store is online") {
+                Looked::GivenUp(error) => panic!("given up: {error}"),
+                Looked::Later => interrupted += 1,
+                _ => {}
+            }
+            clean_all(&store, &pace, &limits()).await;
+            read_all(&store, log, 9000).await;
+        };
+        executor.block_on(or(work, too_long(executor.handle())));
+    }
+    assert!(interrupted > 0, "no pass was interrupted");
+}
+
 /// CP-8: a damaged log is left alone, counted, and the others are cleaned.
 #[test]
 fn a_damaged_segment_stops_its_own_log_and_not_the_cleaner() {

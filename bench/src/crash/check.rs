@@ -12,7 +12,8 @@ use storage::types::{LeaderEpoch, Offset};
 
 use super::NOW_MS;
 use super::batches::{Producer, content, data};
-use super::model::{LogModel, Role, Sent};
+use super::compacted::{self, has_records_of};
+use super::model::{Aborted, LogModel, Role, Sent};
 
 /// Bytes of a read.
 const READ_BYTES: usize = 30_000;
@@ -20,9 +21,9 @@ const READ_BYTES: usize = 30_000;
 /// A batch as it was read back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    base: Offset,
-    last: Offset,
-    content: Bytes,
+    pub(super) base: Offset,
+    pub(super) last: Offset,
+    pub(super) content: Bytes,
 }
 
 /// All batches of a log from its start to `upper`, through cache and disk.
@@ -90,19 +91,21 @@ pub async fn check<D: Disk>(
     );
     let found = read(store, log, offsets.log_end).await?;
     let start = offsets.log_start;
-    let deleted = model
-        .batches
-        .iter()
-        .take_while(|batch| batch.last < start)
-        .count();
-    check_batches(store, log, &model, &found, deleted, start);
-    let lost = model.batches.len() > deleted + found.len();
-    model.batches.truncate(deleted + found.len());
+    let sent = model.batches.len();
+    if model.is_keyed {
+        model.batches.retain(|batch| batch.base < offsets.log_end);
+    }
+    check_batches(store, log, &model, &found, start);
+    if !model.is_keyed {
+        let deleted = model.deleted(start);
+        model.batches.truncate(deleted + found.len());
+    }
+    let lost = model.batches.len() < sent;
     if found.is_empty() && lost && model.was_loose {
         model.began_again = true;
     }
     if !model.began_again {
-        check_producers(store, log, &model, &offsets);
+        check_producers(store, log, &model, &found, &offsets);
         check_duplicate(store, log, &model, start);
     }
     model.start = start;
@@ -132,15 +135,31 @@ fn check_start(model: &LogModel, offsets: &LogOffsets) {
     );
 }
 
-fn check_batches<D: Disk>(
-    store: &Store<D>,
-    log: LogRef,
-    model: &LogModel,
-    found: &[Found],
-    deleted: usize,
-    start: Offset,
-) {
+fn check_batches<D: Disk>(store: &Store<D>, log: LogRef, model: &LogModel, found: &[Found], start: Offset) {
     let name = model.directory();
+    check_content(model, found, start);
+    for sent in model.found(found) {
+        let epoch = store.epoch_of(log, sent.base.max(start));
+        assert_eq!(
+            epoch.0, sent.leader_epoch,
+            "{name}: leader epoch at {}",
+            sent.base
+        );
+    }
+    let newest = store.newest_epoch(log).0;
+    let last = model.found(found).last();
+    assert!(
+        newest <= model.leader_epoch_max && last.is_none_or(|last| newest >= last.leader_epoch),
+        "{name}: newest leader epoch {newest}"
+    );
+}
+
+/// What was read is what was sent, without what was deleted below `start` and what compaction may leave out.
+pub fn check_content(model: &LogModel, found: &[Found], start: Offset) {
+    if model.is_keyed {
+        return compacted::check_batches(model, found, start);
+    }
+    let (name, deleted) = (model.directory(), model.deleted(start));
     assert!(
         deleted + found.len() <= model.batches.len(),
         "{name}: {} batches where {} were sent",
@@ -150,42 +169,33 @@ fn check_batches<D: Disk>(
     for (read, sent) in found.iter().zip(&model.batches[deleted..]) {
         assert_eq!((read.base, read.last), (sent.base, sent.last), "{name}: offsets");
         assert_eq!(&read.content, &sent.content, "{name}: bytes at {}", sent.base);
-        let epoch = store.epoch_of(log, sent.base.max(start));
-        assert_eq!(
-            epoch.0, sent.leader_epoch,
-            "{name}: leader epoch at {}",
-            sent.base
-        );
     }
-    let newest = store.newest_epoch(log).0;
-    let last = found
-        .len()
-        .checked_sub(1)
-        .map(|index| &model.batches[deleted + index]);
-    assert!(
-        newest <= model.leader_epoch_max && last.is_none_or(|last| newest >= last.leader_epoch),
-        "{name}: newest leader epoch {newest}"
-    );
 }
 
 /// Whoever has records in the log is known as they say, and nobody else is. Who has none left may be known.
-fn check_producers<D: Disk>(store: &Store<D>, log: LogRef, model: &LogModel, offsets: &LogOffsets) {
+fn check_producers<D: Disk>(
+    store: &Store<D>,
+    log: LogRef,
+    model: &LogModel,
+    found: &[Found],
+    offsets: &LogOffsets,
+) {
     let name = model.directory();
     let start = offsets.log_start;
     let mut due = model.producers();
-    for found in store.producers(log) {
-        let id = found.producer_id.0;
+    for known in store.producers(log) {
+        let id = known.producer_id.0;
         let facts = due
             .remove(&id)
             .unwrap_or_else(|| panic!("{name}: producer {id} is invented"));
         assert_eq!(
-            (found.epoch, found.last_sequence),
+            (known.epoch, known.last_sequence),
             (facts.epoch, facts.last_sequence),
             "{name}: epoch and last sequence of producer {id}"
         );
         if facts.transaction_start.is_none_or(|first| first >= start) {
             assert_eq!(
-                found.transaction_start, facts.transaction_start,
+                known.transaction_start, facts.transaction_start,
                 "{name}: open transaction of producer {id}"
             );
         }
@@ -200,7 +210,11 @@ fn check_producers<D: Disk>(store: &Store<D>, log: LogRef, model: &LogModel, off
             .iter()
             .find(|known| known.id == txn.producer_id.0 && known.marker == txn.last_offset);
         assert!(
-            known.is_some_and(|known| known.first == txn.first_offset || known.first < start),
+            known.is_some_and(|known| {
+                known.first == txn.first_offset
+                    || known.first < start
+                    || (model.is_keyed && known.first < txn.first_offset)
+            }),
             "{name}: aborted transaction {txn:?}, known {known:?} of {aborted:?}, log {offsets:?}, sent at the marker {:?}",
             model
                 .batches
@@ -209,7 +223,11 @@ fn check_producers<D: Disk>(store: &Store<D>, log: LogRef, model: &LogModel, off
                 .map(|b| (b.base, b.last, b.role))
         );
     }
-    for known in aborted.iter().filter(|known| known.last_data >= start) {
+    let is_left = |known: &&Aborted| {
+        known.last_data >= start
+            && (!model.is_keyed || has_records_of(found, known.id, known.first, known.last_data))
+    };
+    for known in aborted.iter().filter(is_left) {
         let is_listed = listed
             .iter()
             .any(|txn| txn.producer_id.0 == known.id && txn.last_offset == known.marker);

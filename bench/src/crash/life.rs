@@ -28,7 +28,8 @@ use storage::types::{LeaderEpoch, Offset};
 
 use super::NOW_MS;
 use super::batches::{PLAIN, Producer, content, data, marker};
-use super::check::{check, read};
+use super::check::{check, check_content, read};
+use super::compacted;
 use super::model::{LogModel, Model, Presence, ProducerFacts, Role, Sent};
 
 /// The log directory of all lives.
@@ -53,6 +54,8 @@ pub struct Plan {
     pub mixes_classes: bool,
     /// Whether topics come and go, and logs are closed and opened again.
     pub changes_topics: bool,
+    /// Whether topics may be compacted.
+    pub compacts: bool,
     /// Whether the disk may refuse something: then the life may end by itself.
     pub may_be_refused: bool,
 }
@@ -197,6 +200,11 @@ impl Life {
                 self.handle.spawn(commit(store.clone(), durable.clone()));
             }
             self.handle.spawn(background(store.clone()));
+            self.handle.spawn(compacted::clean(
+                self.handle.clone(),
+                store.clone(),
+                self.plan.may_be_refused,
+            ));
             self.handle
                 .spawn(sync_in_time(self.handle.clone(), store.clone()));
         }
@@ -253,15 +261,22 @@ impl Life {
         let Some((index, home)) = self.any() else {
             return Ok(());
         };
+        let is_keyed = self.model.borrow().logs[index].is_keyed;
         let size = match self.rng.between(0, 9) {
             0..=5 => self.rng.between(70, 600),
             6..=7 => self.rng.between(3_000, 9_000),
+            _ if is_keyed => self.rng.between(9_000, 20_000),
             _ => self.rng.between(64 << 10, 90 << 10),
         } as usize;
         let records = self.rng.between(1, 3) as i32;
         let producer = self.producer(index, home);
-        let fill = self.rng.between(0, 255) as u8;
-        let bytes = data(records, size, NOW_MS + round as i64, producer, fill);
+        let at_ms = NOW_MS + round as i64;
+        let bytes = if is_keyed {
+            compacted::data(records, size, at_ms, producer, &mut self.rng)
+        } else {
+            let fill = self.rng.between(0, 255) as u8;
+            data(records, size, at_ms, producer, fill)
+        };
         let role = if producer.id < 0 {
             Role::Plain
         } else {
@@ -392,12 +407,15 @@ impl Life {
             return Ok(());
         }
         let durability = self.class();
-        let segment_bytes = self.rng.between(96 << 10, 300 << 10) as u32;
-        let config = LogConfig {
-            segment_bytes,
+        let mut config = LogConfig {
+            segment_bytes: self.rng.between(96 << 10, 300 << 10) as u32,
             durability,
             ..LogConfig::default()
         };
+        if self.plan.compacts && self.rng.chance(400_000) {
+            config.segment_bytes = self.rng.between(24 << 10, 60 << 10) as u32;
+            config.compaction = compacted::config();
+        }
         let index = {
             let mut model = self.model.borrow_mut();
             let number = model.logs.len();
@@ -462,6 +480,7 @@ impl Life {
         let log = &mut model.logs[index];
         log.config.durability = durability;
         log.was_loose |= durability != Durability::Fsync;
+        log.config.compaction.enabled = log.is_keyed && !self.rng.chance(300_000);
         self.stores[home.shard].set_config(home.log, log.config.clone());
     }
 
@@ -501,13 +520,14 @@ impl Life {
             let found = read(store, home.log, end).await?;
             let start = store.offsets(home.log).expect("an open log").log_start;
             let model = self.model.borrow();
-            let sent = &model.logs[*index].batches;
-            let kept = sent.iter().filter(|batch| batch.last >= start).count();
-            assert_eq!(
-                found.len(),
-                kept,
-                "{}: read before any crash",
-                model.logs[*index].directory()
+            let model = &model.logs[*index];
+            check_content(model, &found, start);
+            let kept = model.batches.len() - model.deleted(start);
+            assert!(
+                model.is_keyed || found.len() == kept,
+                "{}: {} batches of {kept} were read before any crash",
+                model.directory(),
+                found.len()
             );
         }
         Ok(())

@@ -1,11 +1,12 @@
 //! The crash table: a mixed workload on the simulated disk (appends of plain, idempotent and transactional producers to many
-//! logs on several shards, markers, rolls, DeleteRecords, checkpoints, topics that come and go, changes of durability class and
-//! leader epoch, another shard count in each life), ended at any write of it, in many ways. After each end the directory is
+//! logs on several shards, markers, rolls, DeleteRecords, checkpoints, compaction, topics that come and go, changes of durability
+//! class and leader epoch, another shard count in each life), ended at any write of it, in many ways. After each end the directory is
 //! recovered and held against what was sent. `bin/crash.rs` runs it by scenario and seed; a failing seed is run again by its
 //! number.
 
 pub mod batches;
 mod check;
+mod compacted;
 mod flips;
 mod life;
 pub mod model;

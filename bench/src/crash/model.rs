@@ -8,6 +8,8 @@ use bytes::Bytes;
 use storage::log::config::{Durability, LogConfig};
 use storage::types::{LogId, Offset, TopicId};
 
+use super::check::Found;
+
 /// Whether a log is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
@@ -96,6 +98,8 @@ pub struct LogModel {
     pub presence: Presence,
     /// The settings it has now.
     pub config: LogConfig,
+    /// Its records have keys, and it is or was compacted.
+    pub is_keyed: bool,
     /// All batches from the first on, also those below the log start.
     pub batches: Vec<Sent>,
     /// The log start that was last asked for.
@@ -130,6 +134,7 @@ impl LogModel {
             topic,
             presence: Presence::Open,
             was_loose: config.durability != Durability::Fsync,
+            is_keyed: config.compaction.enabled,
             config,
             batches: Vec::new(),
             start_asked: Offset::ZERO,
@@ -152,6 +157,20 @@ impl LogModel {
         self.batches
             .last()
             .map_or(Offset::ZERO, |batch| batch.last.plus(1))
+    }
+
+    /// How many of the batches lie wholly below the log start.
+    pub fn deleted(&self, start: Offset) -> usize {
+        self.batches.iter().take_while(|batch| batch.last < start).count()
+    }
+
+    /// Those of the batches that were found, in order.
+    pub fn found<'m>(&'m self, found: &'m [Found]) -> impl Iterator<Item = &'m Sent> {
+        let mut found = found.iter().peekable();
+        self.batches.iter().filter(move |sent| {
+            while found.next_if(|found| found.base < sent.base).is_some() {}
+            found.peek().is_some_and(|found| found.base == sent.base)
+        })
     }
 
     /// What must be there after the crash that was.

@@ -110,7 +110,7 @@ pub struct Planted {
 }
 
 /// Bugs that the checks must find.
-pub const PLANTED: [Planted; 5] = [
+pub const PLANTED: [Planted; 6] = [
     Planted {
         name: "journal-sync",
         what: "the sync of a journal file after a commit",
@@ -145,6 +145,13 @@ pub const PLANTED: [Planted; 5] = [
         scenario: "power-loss",
         op: DiskOp::SyncDir,
         path: "/checkpoints",
+    },
+    Planted {
+        name: "compaction-sync",
+        what: "the sync of a compacted segment before it takes the place of others",
+        scenario: "power-loss",
+        op: DiskOp::Sync,
+        path: ".cleaned",
     },
 ];
 
@@ -228,6 +235,7 @@ fn plan(rng: &mut SimRng) -> Plan {
         rests: false,
         mixes_classes: false,
         changes_topics: true,
+        compacts: true,
         may_be_refused: false,
     }
 }
@@ -378,11 +386,16 @@ fn slow_disk(seed: u64) -> Tally {
 fn flips(seed: u64) -> Tally {
     let mut rng = SimRng::new(seed, "flips");
     let mut world = World::new(SimDiskConfig::seeded(seed), None);
-    world.life(plan(&mut rng), None, End::Kill);
+    // Where a bit flips in a log that is compacted, another one may be read.
+    let plain = |rng: &mut SimRng| Plan {
+        compacts: false,
+        ..plan(rng)
+    };
+    world.life(plain(&mut rng), None, End::Kill);
     let rested = Plan {
         rests: true,
         stops_cleanly: rng.chance(300_000),
-        ..plan(&mut rng)
+        ..plain(&mut rng)
     };
     let end = if rng.coin() { End::PowerLoss } else { End::Kill };
     world.life(rested, None, end);

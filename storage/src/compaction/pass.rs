@@ -189,7 +189,9 @@ impl<'a, D: Disk, P: Pace> Pass<'a, D, P> {
         worker.transactions = transactions;
         let first_dirty = range.first_dirty;
         for target in dirty {
-            let mut reader = self.open(target).await?;
+            let Some(mut reader) = self.open(target).await? else {
+                return Ok(None);
+            };
             while let Some(piece) = self.next_piece(&mut reader).await? {
                 let len = piece.len();
                 let noted = self.work(move |worker| worker.note(&piece, first_dirty)).await;
@@ -251,7 +253,9 @@ impl<'a, D: Disk, P: Pace> Pass<'a, D, P> {
         let rules = *rules;
         for (number, target) in group.iter().enumerate() {
             let is_last = group[number + 1..].iter().all(|later| later.old.size == 0);
-            let mut reader = self.open(target).await?;
+            let Some(mut reader) = self.open(target).await? else {
+                return Ok(false);
+            };
             while let Some(piece) = self.next_piece(&mut reader).await? {
                 let keep_empty = self.keep_empty(&piece, is_last && reader.is_at_end());
                 let len = piece.len();
@@ -291,8 +295,12 @@ impl<'a, D: Disk, P: Pace> Pass<'a, D, P> {
         keep
     }
 
-    async fn open(&self, target: &Target) -> Result<SegmentReader<D>, StorageError> {
-        SegmentReader::open(self.store, &self.log, target.old.base, target.old.size).await
+    /// A reader of the segment; `None` when the log does not have it any more, as its start has moved.
+    async fn open(&self, target: &Target) -> Result<Option<SegmentReader<D>>, StorageError> {
+        match SegmentReader::open(self.store, &self.log, target.old.base, target.old.size).await {
+            Err(_) if !self.log.state.borrow().has(&[target.old]) => Ok(None),
+            opened => opened.map(Some),
+        }
     }
 
     /// The next piece of a segment, and then the pause it costs; `None` at its end.

@@ -331,7 +331,7 @@ async fn remove_segment<D: Disk>(disk: &D, dir: &Path, base: Offset) -> Result<(
 
 impl<D: Disk> LogState<D> {
     /// Whether the log still has these segments, one behind the other, as they were.
-    fn has(&self, old: &[Old]) -> bool {
+    pub(super) fn has(&self, old: &[Old]) -> bool {
         let first = old.first().and_then(|first| self.number_of(first.base));
         let Some(first) = first.filter(|_| !self.closing) else {
             return false;
