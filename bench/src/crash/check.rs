@@ -93,7 +93,7 @@ pub async fn check<D: Disk>(
     let start = offsets.log_start;
     let sent = model.batches.len();
     if model.is_keyed {
-        model.batches.retain(|batch| batch.base < offsets.log_end);
+        model.batches.retain(|batch| batch.last < offsets.log_end);
     }
     check_batches(store, log, &model, &found, start);
     if !model.is_keyed {
