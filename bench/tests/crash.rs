@@ -59,3 +59,33 @@ fn planted_bugs_are_found() {
         );
     }
 }
+
+/// Seeds that found something once.
+const FOUND: [(&str, u64); 13] = [
+    ("power-loss", 43),
+    ("power-loss", 1146),
+    ("power-loss", 1980),
+    ("mixed-ends", 439),
+    ("mixed-ends", 1255),
+    ("mixed-ends", 2441),
+    ("classes", 674),
+    ("classes", 704),
+    ("classes", 1859),
+    ("classes", 2014),
+    ("write-errors", 867),
+    ("read-errors", 723),
+    ("slow-disk", 1837),
+];
+
+#[test]
+fn seeds_that_found_something_hold() {
+    for (name, seed) in FOUND {
+        let row = run(named(name), seed..seed + 1, None, 1, 1);
+        assert!(
+            row.violations.is_empty(),
+            "{}: {:?}",
+            replay(row.scenario, seed, None),
+            row.violations
+        );
+    }
+}

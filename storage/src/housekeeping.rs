@@ -290,12 +290,14 @@ impl<D: Disk> Store<D> {
     async fn flush_to(&self, slot: u32, to: (Offset, u32)) -> Result<(), StorageError> {
         let log = self.logs.borrow().get(slot);
         let Some(log) = log else { return Ok(()) };
-        while log.state.borrow().cursor.written() < to && self.log(log.log_ref).is_some() {
+        // One that is closed or deleted meanwhile needs no journal any more.
+        let is_due = || log.state.borrow().cursor.written() < to && self.log(log.log_ref).is_some();
+        while is_due() {
             self.flush_log(&log, FlushTo::FullBlocks).await?;
-            if log.state.borrow().cursor.written() < to {
+            if is_due() {
                 self.flush_log(&log, FlushTo::End).await?;
             }
-            if log.state.borrow().cursor.written() < to {
+            if is_due() {
                 self.moved.next().await; // a commit is carrying these bytes to the segment right now
             }
             self.check_online()?;

@@ -365,6 +365,24 @@ impl<D: Disk> Store<D> {
     }
 }
 
+/// Removes the files of a segment at once, the batches last: without them the others are debris that recovery clears away. Who
+/// reads it has it open.
+///
+/// # Errors
+/// The disk's; that a file is not there is none.
+pub(crate) async fn remove_segment<D: Disk>(disk: &D, dir: &Path, base: Offset) -> Result<(), DiskError> {
+    let others = SegmentFile::ALL
+        .into_iter()
+        .filter(|kind| *kind != SegmentFile::Log);
+    for kind in others.chain([SegmentFile::Log]) {
+        match disk.remove_file(&segment_path(dir, base, kind)).await {
+            Err(error) if !error.is_not_found() => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

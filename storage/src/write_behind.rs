@@ -162,6 +162,8 @@ impl<D: Disk> Store<D> {
         cut.map_err(|error| self.fail(error))?;
         self.unsynced.borrow_mut().covered(log.log_ref.slot, next);
         self.write_epochs(log, next).await?;
+        // Whoever began with its index files while it was the active one comes to an end first.
+        self.index_lock(log).await;
         let result = async {
             for (path, bytes) in &files {
                 replace(&self.disk, path, bytes).await?;
@@ -169,6 +171,7 @@ impl<D: Disk> Store<D> {
             self.disk.sync_dir(&log.dir).await
         }
         .await;
+        self.index_unlock(log);
         result.map_err(|error| self.fail(error))?;
         let mut state = log.state.borrow_mut();
         if let Some(segment) = state.segment_mut(base) {
@@ -229,16 +232,25 @@ impl<D: Disk> Store<D> {
         log: &Log<D>,
         entries_min: usize,
     ) -> Result<(), StorageError> {
-        self.moved
-            .until(|| (!log.indexing.get()).then(|| log.indexing.set(true)))
-            .await;
+        self.index_lock(log).await;
         let written = match self.log(log.log_ref) {
             Some(_) => self.write_indexes_locked(log, entries_min).await,
             None => Ok(()),
         };
+        self.index_unlock(log);
+        written
+    }
+
+    /// One at a time writes the index files of a log.
+    async fn index_lock(&self, log: &Log<D>) {
+        self.moved
+            .until(|| (!log.indexing.get()).then(|| log.indexing.set(true)))
+            .await;
+    }
+
+    fn index_unlock(&self, log: &Log<D>) {
         log.indexing.set(false);
         self.moved.notify();
-        written
     }
 
     async fn write_indexes_locked(&self, log: &Log<D>, entries_min: usize) -> Result<(), StorageError> {

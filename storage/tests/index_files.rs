@@ -10,7 +10,7 @@ use bytes::Bytes;
 use common::{Durable, ReadBatch, commit_loop, content, dir, housekeeping_loop, log_id};
 use protocol::record::{BatchBuilder, BatchOptions, NewRecord};
 use storage::disk::sim::{SimDisk, SimDiskConfig};
-use storage::disk::{Disk, DiskFile, OpenMode};
+use storage::disk::{Disk, DiskFile, OpenMode, align_up};
 use storage::journal::JournalOptions;
 use storage::log::LogRef;
 use storage::log::append::AppendBatch;
@@ -345,6 +345,24 @@ fn after_a_clean_stop_no_time_index_is_alone() {
             assert_eq!(files(&disk, ".index").await, beside, "{batches} batches");
         });
     }
+}
+
+/// A segment that was left shortly before a crash has the blocks of its file still: where its batches end is found out, and the
+/// file is cut there.
+#[test]
+fn a_closed_segment_with_whole_blocks_is_cut_to_its_batches() {
+    let (executor, disk) = written(End::Clean);
+    let handle = executor.handle();
+    executor.block_on(async {
+        let first = files(&disk, ".log").await[0].clone();
+        let bytes = content_of(&disk, &first).await;
+        let file = disk.open(&first, OpenMode::ReadWrite).await.expect("there");
+        file.truncate(align_up(bytes.len() as u64)).await.expect("longer");
+        file.close().await.expect("closed");
+        let store = start(&handle, &disk).await;
+        open(&store).await;
+        assert_eq!(content_of(&disk, &first).await, bytes);
+    });
 }
 
 #[test]

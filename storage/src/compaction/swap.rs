@@ -24,6 +24,7 @@ use crate::error::{Damage, StorageError};
 use crate::layout::{FileMark, FileName, SegmentFile as SegmentFileKind};
 use crate::log::{Log, LogState, segment_path};
 use crate::recovery::scan::scan_segment;
+use crate::removal::remove_segment;
 use crate::segment::indexes::SegmentIndexes;
 use crate::segment::state::Segment;
 use crate::store::Store;
@@ -313,20 +314,6 @@ fn index_bytes(indexes: &SegmentIndexes, kind: SegmentFileKind) -> Vec<u8> {
         SegmentFileKind::Log | SegmentFileKind::ProducerSnapshot => {}
     }
     bytes
-}
-
-/// Removes the files of a segment whose batches are in another now. Who still reads it has it open.
-async fn remove_segment<D: Disk>(disk: &D, dir: &Path, base: Offset) -> Result<(), DiskError> {
-    let others = SegmentFileKind::ALL
-        .into_iter()
-        .filter(|kind| *kind != SegmentFileKind::Log);
-    for kind in others.chain([SegmentFileKind::Log]) {
-        match disk.remove_file(&segment_path(dir, base, kind)).await {
-            Err(error) if !error.is_not_found() => return Err(error),
-            _ => {}
-        }
-    }
-    Ok(())
 }
 
 impl<D: Disk> LogState<D> {

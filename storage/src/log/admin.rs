@@ -207,6 +207,7 @@ impl<D: Disk> Store<D> {
         };
         self.headroom.give_back(ahead_bytes);
         self.unwritten_bytes.set(self.unwritten_bytes.get() - rest);
+        self.moved.notify(); // whoever waited for it to be written need not any more
         // Nor may its index files be written in a directory that is no longer its own.
         self.moved
             .until(|| (!log.indexing.get() || self.is_offline()).then_some(()))

@@ -8,8 +8,7 @@ use super::record::LogRecord;
 use crate::disk::{DirEntry, Disk, DiskError};
 use crate::error::StorageError;
 use crate::layout::{FileMark, FileName, SegmentFile};
-use crate::log::segment_path;
-use crate::removal::Doomed;
+use crate::removal::{Doomed, remove_segment};
 use crate::store::Store;
 use crate::types::Offset;
 
@@ -68,10 +67,7 @@ impl<D: Disk> Store<D> {
         let place = known.and_then(|record| Some(Offset(record.place.as_ref()?.offset)));
         let kept = up_to(start).min(snapshot.max(place).map_or(0, up_to));
         for (base, _) in bases.drain(..kept) {
-            // As when it is removed in order: the batches go last.
-            for kind in SegmentFile::ALL.into_iter().rev() {
-                gone(self.disk.remove_file(&segment_path(dir, base, kind)).await)?;
-            }
+            remove_segment(&self.disk, dir, base).await?;
         }
         Ok(())
     }

@@ -30,6 +30,7 @@ use crate::log::tail::Tail;
 use crate::log::{Log, LogRef, LogState, segment_path};
 use crate::moving::adopt::with_marker;
 use crate::producer_state::ProducerState;
+use crate::removal::remove_segment;
 use crate::segment::file::SegmentFile;
 use crate::segment::state::Segment;
 use crate::store::Store;
@@ -252,16 +253,17 @@ impl<D: Disk> Store<D> {
         state.epochs = epochs.list.clone();
         let epochs_known = state.epochs.latest().is_some();
         let place = known.and_then(|record| record.place.as_ref());
-        // Segments below the log's start are here as long as no snapshot covers them: retention removes them.
         let start = known.map_or(Offset::ZERO, |record| Offset(record.log_start));
-        let wants_snapshots = bases.get(1).is_none_or(|(base, _)| *base > start);
         let from = self
             .load_producers(dir, entries, known, &mut state, now_ms)
             .await?;
         let mut replay = Replay::new(from, now_ms, self.options.producers_max);
         for (index, (base, entry)) in closed.iter().enumerate() {
             let next = bases.get(index + 1).map_or(*active_base, |(base, _)| *base);
+            // As long as a file is not cut to the end of its batches, it has whole blocks.
+            let may_be_uncut = entry.size > 0 && entry.size.is_multiple_of(BLOCK_BYTES as u64);
             if next <= from
+                && !may_be_uncut
                 && epochs_known
                 && let Some(segment) = self.trusted_segment(dir, &state, (*base, next), entry).await?
             {
@@ -290,8 +292,14 @@ impl<D: Disk> Store<D> {
                 }));
             }
             let segment = self.close_segment(dir, segment, &end, entry).await?;
-            if next >= from && end.offset == next && wants_snapshots {
+            if next >= from && end.offset == next {
                 self.write_snapshot(dir, next, &mut state, &epochs).await?;
+                if next <= start {
+                    // It was here only to tell of its producers.
+                    self.disk.sync_dir(dir).await?;
+                    remove_segment(&self.disk, dir, *base).await?;
+                    continue;
+                }
             }
             state.segments.push_back(segment);
         }

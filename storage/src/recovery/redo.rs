@@ -57,10 +57,9 @@ struct LogRedo {
     /// The last segment that was not there although frames go on in its middle: it was deleted after them, so the log
     /// must start above it.
     skipped: Option<Offset>,
-    /// The last segment that was not there when its first frame came.
-    created: Option<Offset>,
-    /// Those of them that were deleted too: their frames do not hold all bytes, so what was made of them goes again.
-    half_made: Vec<Offset>,
+    /// Segments that are shorter than what was durable, and what is wrong with them unless the log starts above. Then they were
+    /// deleted, and a replay, this one or one before it that did not come to its end, made them again of the frames there are.
+    half_made: BTreeMap<Offset, Box<Damage>>,
     /// What was durable is not as its frames say. The log is left as it is; the others go on.
     damage: Option<Box<Damage>>,
 }
@@ -234,8 +233,7 @@ impl<'a, D: Disk> Redo<'a, D> {
                 is_truncated: false,
                 is_loose: false,
                 skipped: None,
-                created: None,
-                half_made: Vec::new(),
+                half_made: BTreeMap::new(),
                 damage: None,
             },
         );
@@ -342,8 +340,12 @@ impl LogRedo {
 
     /// A segment that frames name is missing only because records below the log's start were deleted.
     fn check_skipped(&self, record: &LogRecord) -> Result<(), StorageError> {
+        let is_needed = |segment: &Offset| record.log_start <= segment.0;
+        if let Some((_, damage)) = self.half_made.iter().find(|(segment, _)| is_needed(segment)) {
+            return Err(damage.as_ref().clone().into());
+        }
         match self.skipped {
-            Some(segment) if record.log_start <= segment.0 => Err(Damage {
+            Some(segment) if is_needed(&segment) => Err(Damage {
                 path: segment_path(&self.dir, segment, SegmentFileKind::Log),
                 position: 0,
                 first_offset: segment,
@@ -425,33 +427,28 @@ impl LogRedo {
         let expected = u32::from_le_bytes(*crc);
         let path = segment_path(&self.dir, header.segment, SegmentFileKind::Log);
         let place = (header.position, header.auxiliary);
-        let mut extent = extent_crc(disk, &path, place, expected, durable).await?;
-        if extent == Extent::Short && durable && self.created == Some(header.segment) {
-            self.half_made.push(header.segment);
-            extent = Extent::NoFile;
+        let extent = extent_crc(disk, &path, place, expected, durable).await?;
+        if !durable && extent != Extent::Crc(expected) {
+            self.is_cut = true;
+            return Ok(());
         }
-        if extent == Extent::NoFile && durable {
-            self.skipped = self.skipped.max(Some(header.segment));
-        }
-        let found = match extent {
-            Extent::NoFile if durable => Some(expected),
-            Extent::NoFile | Extent::Short => None,
-            Extent::Crc(crc) => Some(crc),
+        let damaged = |found: String| Damage {
+            path,
+            position: u64::from(header.position),
+            first_offset: header.base_offset,
+            end_offset: header.end_offset,
+            expected: format!("{} bytes with CRC {expected:08x}", header.auxiliary),
+            found,
         };
-        if found != Some(expected) {
-            if !durable {
-                self.is_cut = true;
-                return Ok(());
+        match extent {
+            Extent::Crc(crc) if crc == expected => {}
+            Extent::Crc(crc) => return Err(damaged(format!("CRC {crc:08x}")).into()),
+            Extent::NoFile => self.skipped = self.skipped.max(Some(header.segment)),
+            Extent::Short => {
+                let damage = Box::new(damaged("a shorter file".to_owned()));
+                self.half_made.entry(header.segment).or_insert(damage);
+                self.skipped = self.skipped.max(Some(header.segment));
             }
-            return Err(Damage {
-                path,
-                position: u64::from(header.position),
-                first_offset: header.base_offset,
-                end_offset: header.end_offset,
-                expected: format!("{} bytes with CRC {expected:08x}", header.auxiliary),
-                found: found.map_or_else(|| "a shorter file".to_owned(), |crc| format!("CRC {crc:08x}")),
-            }
-            .into());
         }
         self.collected.extend_from_slice(tail);
         self.end = Some((

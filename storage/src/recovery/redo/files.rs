@@ -38,7 +38,7 @@ impl LogRedo {
         let bytes = std::mem::take(&mut self.collected);
         let (segment, end) = self.end.expect("collected bytes have an end");
         let (to, from) = (u64::from(end), u64::from(end) - bytes.len() as u64);
-        if self.half_made.last() == Some(&segment) {
+        if self.half_made.contains_key(&segment) {
             return Ok(0);
         }
         let path = segment_path(&self.dir, segment, SegmentFileKind::Log);
@@ -50,10 +50,7 @@ impl LogRedo {
                 self.skipped = self.skipped.max(Some(segment));
                 return Ok(0);
             }
-            Err(error) if error.is_not_found() => {
-                self.created = Some(segment);
-                open_or_create(disk, &path).await?
-            }
+            Err(error) if error.is_not_found() => open_or_create(disk, &path).await?,
             Err(error) => return Err(error.into()),
         };
         let size = file.size().await?;
@@ -85,7 +82,7 @@ impl LogRedo {
     }
 
     pub(super) async fn remove_half_made<D: Disk>(&self, disk: &D) -> Result<(), StorageError> {
-        for segment in &self.half_made {
+        for segment in self.half_made.keys() {
             let path = segment_path(&self.dir, *segment, SegmentFileKind::Log);
             disk.remove_file(&path).await?;
         }
