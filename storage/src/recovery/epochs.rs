@@ -20,6 +20,8 @@ pub(super) struct NotedEpochs {
     pub(super) list: LeaderEpochs,
     /// The file's.
     file: LeaderEpochs,
+    /// Those of the records below are all in the list.
+    pub(super) reach: Offset,
 }
 
 impl NotedEpochs {
@@ -34,8 +36,14 @@ impl NotedEpochs {
             list.assign(LeaderEpoch(*epoch), Offset(*start));
         }
         let text = read_small(disk, &dir.join(LEADER_EPOCH_FILE)).await?;
+        let place = known.and_then(|record| record.place.as_ref());
+        let place = place.map_or(Offset::ZERO, |place| Offset(place.offset));
+        let mut reach = place;
         let file = match text.map(|text| LeaderEpochs::decode(&text)) {
-            Some(Ok(file)) => file,
+            Some(Ok(file)) => {
+                reach = Offset(i64::MAX); // it is written before the segment of its records counts as closed
+                file
+            }
             Some(Err(error)) => {
                 let path = dir.join(LEADER_EPOCH_FILE);
                 tracing::warn!(path = %path.display(), %error, "made anew from the checkpoint and the batches");
@@ -43,9 +51,8 @@ impl NotedEpochs {
             }
             None => LeaderEpochs::default(),
         };
-        let place = known.and_then(|record| record.place.as_ref());
-        list.extend_from(&file, place.map_or(Offset::ZERO, |place| Offset(place.offset)));
-        Ok(Self { list, file })
+        list.extend_from(&file, place);
+        Ok(Self { list, file, reach })
     }
 
     /// Whether the file has exactly these.

@@ -262,7 +262,7 @@ impl<D: Disk> Store<D> {
             let next = bases.get(index + 1).map_or(*active_base, |(base, _)| *base);
             // As long as a file is not cut to the end of its batches, it has whole blocks.
             let may_be_uncut = entry.size > 0 && entry.size.is_multiple_of(BLOCK_BYTES as u64);
-            if next <= from
+            if next <= from.min(epochs.reach)
                 && !may_be_uncut
                 && epochs_known
                 && let Some(segment) = self.trusted_segment(dir, &state, (*base, next), entry).await?
