@@ -31,6 +31,12 @@ impl<D: Disk> Store<D> {
             .filter_map(|entry| FileName::snapshot_offset(&entry.name))
             .collect();
         snapshots.extend(place.map(|place| Offset(place.offset)));
+        // What lies before the first segment says nothing of one that began again above what it lost.
+        let first = entries
+            .iter()
+            .filter_map(|entry| FileName::log_base(&entry.name))
+            .min();
+        snapshots.retain(|offset| first.is_none_or(|first| *offset >= first));
         snapshots.sort_unstable();
         let expiration_ms = state.config.producer_id_expiration_ms;
         for offset in snapshots.into_iter().rev() {
