@@ -223,10 +223,11 @@ impl Unsynced {
         }
     }
 
-    /// Records that were written, without those in the journal.
-    fn written_records(&self) -> u64 {
-        let written = self.stretches.iter().filter(|s| !s.is_journaled);
-        written.fold(0, |sum, s| sum.saturating_add(s.records))
+    /// Records that a power loss may take, those in the journal behind written ones among them.
+    fn records(&self) -> u64 {
+        self.stretches
+            .iter()
+            .fold(0, |sum, s| sum.saturating_add(s.records))
     }
 }
 
@@ -272,8 +273,14 @@ impl SyncSchedule {
     /// Whether a commit that brings the log `records` more has to sync them before it is acknowledged.
     #[must_use]
     pub fn must_sync(&self, slot: u32, bounds: SyncBounds, records: u64) -> bool {
-        let before = self.logs.get(&slot).map_or(0, Unsynced::written_records);
+        let before = self.logs.get(&slot).map_or(0, Unsynced::records);
         before.saturating_add(records) >= bounds.records
+    }
+
+    /// Whether a commit that puts `records` more of the log into the journal has to sync first what was written before them.
+    #[must_use]
+    pub fn must_sync_before(&self, slot: u32, bounds: SyncBounds, records: u64) -> bool {
+        self.logs.contains_key(&slot) && self.must_sync(slot, bounds, records)
     }
 
     /// The log has other bounds now; returns whether somebody has to look.

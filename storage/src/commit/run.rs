@@ -18,7 +18,7 @@ use crate::journal::writer::Reservation;
 use crate::journal::{FrameHeader, FrameKind, Incarnation};
 use crate::log::cursor::Partial;
 use crate::log::tail::Taken;
-use crate::log::{Log, LogRef};
+use crate::log::{Log, LogRef, LogState};
 use crate::notify::join_all;
 use crate::segment::file::SegmentFile;
 use crate::stats::CommitTotals;
@@ -181,6 +181,8 @@ impl<D: Disk> Store<D> {
                     entry.sync_after = Some(Rc::clone(&direct.file));
                 }
                 entry.direct = Some(direct);
+            } else {
+                entry.sync_after = self.sync_before(entry);
             }
         }
         let journaled =
@@ -292,12 +294,24 @@ impl<D: Disk> Store<D> {
     /// Whether the records of `entry`, of a class without syncs, are to be synced before they are acknowledged.
     fn must_sync(&self, entry: &Entry<D>) -> bool {
         let state = entry.log.state.borrow();
-        let bounds = self.sync_bounds(&state);
-        // What a commit under way brings is not in the schedule yet.
-        let under_way = entry.taken.base.0.saturating_sub(state.durable_end.0);
-        let records = entry.taken.records().saturating_add(under_way.unsigned_abs());
+        let (bounds, records) = (self.sync_bounds(&state), records_with(&state, entry));
         let unsynced = self.unsynced.borrow();
         unsynced.must_sync(entry.log.log_ref.slot, bounds, records)
+    }
+
+    /// The file to be synced because the records that the entry puts into the journal are lost with those written before them, and
+    /// these are too many together.
+    fn sync_before(&self, entry: &Entry<D>) -> Option<Rc<SegmentFile<D>>> {
+        let state = entry.log.state.borrow();
+        if !state.is_unsynced {
+            return None;
+        }
+        let (bounds, records) = (self.sync_bounds(&state), records_with(&state, entry));
+        let unsynced = self.unsynced.borrow();
+        let is_due = unsynced.must_sync_before(entry.log.log_ref.slot, bounds, records);
+        is_due
+            .then(|| state.segment(state.cursor.segment)?.file.clone())
+            .flatten()
     }
 
     /// Copies what goes straight to the segment and moves the log's cursor.
@@ -491,6 +505,12 @@ impl<D: Disk> PendingLogs for Logs<D> {
         self.get(slot)
             .map_or(0, |log| log.state.borrow().tail.staged_prefix_bytes(budget))
     }
+}
+
+/// The records of the entry and those of a commit under way, which are not in the schedule yet.
+fn records_with<D: Disk>(state: &LogState<D>, entry: &Entry<D>) -> u64 {
+    let under_way = entry.taken.base.0.saturating_sub(state.durable_end.0);
+    entry.taken.records().saturating_add(under_way.unsigned_abs())
 }
 
 /// The logs that the journal file of `generation` does not name yet.

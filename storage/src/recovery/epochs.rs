@@ -52,6 +52,9 @@ impl NotedEpochs {
             None => LeaderEpochs::default(),
         };
         list.extend_from(&file, place);
+        if list.latest().is_none() {
+            reach = Offset::NONE;
+        }
         Ok(Self { list, file, reach })
     }
 

@@ -251,7 +251,6 @@ impl<D: Disk> Store<D> {
         state.segments.clear();
         let epochs = NotedEpochs::load(&self.disk, dir, known).await?;
         state.epochs = epochs.list.clone();
-        let epochs_known = state.epochs.latest().is_some();
         let place = known.and_then(|record| record.place.as_ref());
         let start = known.map_or(Offset::ZERO, |record| Offset(record.log_start));
         let from = self
@@ -260,11 +259,8 @@ impl<D: Disk> Store<D> {
         let mut replay = Replay::new(from, now_ms, self.options.producers_max);
         for (index, (base, entry)) in closed.iter().enumerate() {
             let next = bases.get(index + 1).map_or(*active_base, |(base, _)| *base);
-            // As long as a file is not cut to the end of its batches, it has whole blocks.
-            let may_be_uncut = entry.size > 0 && entry.size.is_multiple_of(BLOCK_BYTES as u64);
             if next <= from.min(epochs.reach)
-                && !may_be_uncut
-                && epochs_known
+                && !may_be_uncut(entry)
                 && let Some(segment) = self.trusted_segment(dir, &state, (*base, next), entry).await?
             {
                 state.segments.push_back(segment);
@@ -295,9 +291,7 @@ impl<D: Disk> Store<D> {
             if next >= from && end.offset == next {
                 self.write_snapshot(dir, next, &mut state, &epochs).await?;
                 if next <= start {
-                    // It was here only to tell of its producers.
-                    self.disk.sync_dir(dir).await?;
-                    remove_segment(&self.disk, dir, *base).await?;
+                    self.remove_told(dir, *base).await?;
                     continue;
                 }
             }
@@ -316,6 +310,12 @@ impl<D: Disk> Store<D> {
             replayed_from: from,
             epochs,
         }))
+    }
+
+    /// Removes a segment below the log's start, which was there only to tell of producers that a snapshot has now.
+    async fn remove_told(&self, dir: &Path, base: Offset) -> Result<(), StorageError> {
+        self.disk.sync_dir(dir).await?;
+        Ok(remove_segment(&self.disk, dir, base).await?)
     }
 
     /// The log's offsets and cursor, now that its segments are known; cuts the active file behind the last batch.
@@ -468,4 +468,9 @@ struct ReadLog<D: Disk> {
     replayed_from: Offset,
     /// The epochs as they were noted.
     epochs: NotedEpochs,
+}
+
+/// As long as a segment's file is not cut to the end of its batches, it has whole blocks.
+const fn may_be_uncut(entry: &DirEntry) -> bool {
+    entry.size > 0 && entry.size.is_multiple_of(BLOCK_BYTES as u64)
 }

@@ -104,6 +104,19 @@ fn the_write_that_reaches_the_record_bound_is_synced_before_it_counts() {
 }
 
 #[test]
+fn what_is_in_the_journal_behind_written_records_counts_too() {
+    let mut logs = Logs::default();
+    assert!(
+        !logs.schedule.must_sync_before(1, BOUNDS, 50),
+        "nothing was written before"
+    );
+    logs.wrote(1, BOUNDS, 40, 1);
+    logs.journaled(1, 9, 1);
+    assert!(!logs.schedule.must_sync_before(1, BOUNDS, 0));
+    assert!(logs.schedule.must_sync_before(1, BOUNDS, 1) && logs.schedule.must_sync(1, BOUNDS, 1));
+}
+
+#[test]
 fn other_bounds_count_at_once_and_from_when_the_records_were_written() {
     let mut logs = Logs::default();
     logs.wrote(1, UNBOUNDED, 10, 10);
