@@ -75,10 +75,9 @@ impl Progress {
 }
 
 const fn tenth(done: u64, all: u64) -> u64 {
-    if all == 0 {
-        0
-    } else {
-        done.saturating_mul(10) / all
+    match done.saturating_mul(10).checked_div(all) {
+        Some(tenth) => tenth,
+        None => 0, // of nothing
     }
 }
 

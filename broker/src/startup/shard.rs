@@ -67,24 +67,8 @@ async fn live(env: RuntimeEnv, input: ShardInput) -> Result<(), Failure> {
         report,
     } = input;
     let disks = open_disks(&log_dirs).await?;
-    // Each directory has its share, so that what one takes is bounded whatever the others do.
-    let (dirs, progress) = (log_dirs.len(), gate.progress());
-    let options = StoreOptions {
-        cache_bytes: memory.cache_bytes / dirs,
-        staged_bytes_max: memory.write_bytes / dirs,
-        unwritten_bytes_max: memory.write_bytes / dirs,
-        interval: settings.interval,
-        reserve_bytes: settings.disk_reserve_bytes,
-        open_files_max: (open_files / dirs).max(1),
-        read_ahead: ReadAheadLimits {
-            bytes_max: memory.read_ahead_bytes / dirs,
-            ..ReadAheadLimits::default()
-        },
-        shards,
-        io: settings.io_of_shard(shards.saturating_mul(u16::try_from(dirs).unwrap_or(u16::MAX))),
-        scrub: settings.scrub,
-        ..StoreOptions::default()
-    };
+    let progress = gate.progress();
+    let options = store_options(&settings, &memory, log_dirs.len(), open_files, shards);
     let stores = open_stores(&disks, &log_dirs, env.shard().0, gate, options).await?;
     let logs = Dirs::new(stores.iter().map(|store| store.clone().map(StoreLogs::new)));
     let failed = report.clone();
@@ -124,6 +108,33 @@ async fn live(env: RuntimeEnv, input: ShardInput) -> Result<(), Failure> {
     let closing = last_call.wait().await;
     shard.moves.stop().await;
     assembly::close(&disks, &stores, controller, closing).await
+}
+
+/// What the store of each of `dirs` log directories may use: a share of its own, so that what one takes is bounded whatever the
+/// others do.
+fn store_options(
+    settings: &Settings,
+    memory: &ShardMemory,
+    dirs: usize,
+    open_files: usize,
+    shards: u16,
+) -> StoreOptions {
+    StoreOptions {
+        cache_bytes: memory.cache_bytes / dirs,
+        staged_bytes_max: memory.write_bytes / dirs,
+        unwritten_bytes_max: memory.write_bytes / dirs,
+        interval: settings.interval,
+        reserve_bytes: settings.disk_reserve_bytes,
+        open_files_max: (open_files / dirs).max(1),
+        read_ahead: ReadAheadLimits {
+            bytes_max: memory.read_ahead_bytes / dirs,
+            ..ReadAheadLimits::default()
+        },
+        shards,
+        io: settings.io_of_shard(shards.saturating_mul(u16::try_from(dirs).unwrap_or(u16::MAX))),
+        scrub: settings.scrub,
+        ..StoreOptions::default()
+    }
 }
 
 /// The disk of each log directory.
