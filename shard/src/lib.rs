@@ -16,6 +16,7 @@ pub mod histogram;
 pub mod ids;
 pub mod image;
 pub mod message;
+#[cfg(feature = "runtime")]
 pub mod moves;
 pub mod net;
 pub mod owner;
