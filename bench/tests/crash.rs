@@ -50,7 +50,7 @@ fn a_flipped_bit_is_healed_or_reported_and_touches_one_log_at_most() {
 #[test]
 fn planted_bugs_are_found() {
     for planted in &PLANTED {
-        let row = run(named(planted.scenario), 0..400, Some(planted), 2, 1);
+        let row = run(named(planted.scenario), 0..4000, Some(planted), 2, 1);
         assert!(
             !row.violations.is_empty(),
             "{}: {} seeds",

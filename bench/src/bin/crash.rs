@@ -10,6 +10,9 @@ use bench::crash::{PLANTED, Planted, SCENARIOS, Scenario};
 use bench::report::{command, commit, write_result};
 use clap::Parser;
 
+/// Seeds of each planted bug: the rarest shows in one of some hundreds.
+const PLANTED_SEEDS: u64 = 1000;
+
 /// A mixed workload, ended at its writes in many ways, recovered and checked.
 #[derive(Parser)]
 struct Arguments {
@@ -120,7 +123,13 @@ fn document(rows: &[Row], arguments: &Arguments) -> String {
         .iter()
         .map(|planted| {
             let scenario = scenario(planted.scenario).expect("a planted bug names a scenario");
-            let row = table::run(scenario, 0..200, Some(planted), arguments.threads, usize::MAX);
+            let row = table::run(
+                scenario,
+                0..PLANTED_SEEDS,
+                Some(planted),
+                arguments.threads,
+                usize::MAX,
+            );
             (*planted, row)
         })
         .collect();
@@ -133,7 +142,7 @@ fn document(rows: &[Row], arguments: &Arguments) -> String {
          one recovers, with another number of shards, and holds every log against what was sent: acknowledged records are there, once,\n\
          in order, at their offsets, nothing else is; producers, open and aborted transactions and leader epochs agree with the records.\n\n\
          {}\n\
-         Planted bugs, each an operation that succeeds without being done, 200 seeds each:\n\n{}",
+         Planted bugs, each an operation that succeeds without being done, {PLANTED_SEEDS} seeds each:\n\n{}",
         command("crash"),
         commit(),
         table::markdown(rows),
