@@ -138,7 +138,7 @@ fn document(rows: &[Row], arguments: &Arguments) -> String {
          `{}`, commit {}. A seed again: `--scenario NAME --seed N`.\n\n\
          Each life is a mixed workload on one to three shards: batches of 70 bytes to 90 KB of plain, idempotent and transactional\n\
          producers to up to eight logs, markers, rolls, DeleteRecords, topics made and deleted, logs closed and opened again, changes of\n\
-         leader epoch and durability class, checkpoints whenever a journal file is recycled. At each crash point the life ends; the next\n\
+         leader epoch and durability class, compaction of logs with keys, checkpoints whenever a journal file is recycled. At each crash point the life ends; the next\n\
          one recovers, with another number of shards, and holds every log against what was sent: acknowledged records are there, once,\n\
          in order, at their offsets, nothing else is; producers, open and aborted transactions and leader epochs agree with the records.\n\n\
          {}\n\
