@@ -302,13 +302,9 @@ impl<D: Disk> Store<D> {
         why: impl Fn(Offset) -> RetentionReason,
     ) -> Result<(), StorageError> {
         loop {
-            // Whoever closes or deletes the log waits for this, and nobody writes to its segments meanwhile.
-            self.moved
-                .until(|| (!log.flushing.get()).then(|| log.flushing.set(true)))
-                .await;
+            self.flush_lock(log).await;
             let removed = self.remove_first_below(log, start, &why).await;
-            log.flushing.set(false);
-            self.moved.notify();
+            self.flush_unlock(log);
             if !removed? {
                 return Ok(());
             }
@@ -341,11 +337,7 @@ impl<D: Disk> Store<D> {
             self.headroom.give_back(ahead_bytes);
             (facts.0, facts.1, facts.2, state.config.file_delete_delay_ms)
         };
-        // The batches go last: without them the other files are debris that recovery clears away.
-        let others = SegmentFile::ALL
-            .into_iter()
-            .filter(|kind| *kind != SegmentFile::Log);
-        for kind in others.chain([SegmentFile::Log]) {
+        for kind in in_removal_order() {
             let from = segment_path(&log.dir, base, kind);
             let to = log.dir.join(kind.marked_name(base, FileMark::Deleted));
             let renamed = match self.disk.rename(&from, &to).await {
@@ -365,16 +357,20 @@ impl<D: Disk> Store<D> {
     }
 }
 
-/// Removes the files of a segment at once, the batches last: without them the others are debris that recovery clears away. Who
-/// reads it has it open.
+/// The files of a segment, the batches last: without them the others are debris that recovery clears away.
+fn in_removal_order() -> impl Iterator<Item = SegmentFile> {
+    let others = SegmentFile::ALL
+        .into_iter()
+        .filter(|kind| *kind != SegmentFile::Log);
+    others.chain([SegmentFile::Log])
+}
+
+/// Removes the files of a segment at once, the batches last. Who reads it has it open.
 ///
 /// # Errors
 /// The disk's; that a file is not there is none.
 pub(crate) async fn remove_segment<D: Disk>(disk: &D, dir: &Path, base: Offset) -> Result<(), DiskError> {
-    let others = SegmentFile::ALL
-        .into_iter()
-        .filter(|kind| *kind != SegmentFile::Log);
-    for kind in others.chain([SegmentFile::Log]) {
+    for kind in in_removal_order() {
         match disk.remove_file(&segment_path(dir, base, kind)).await {
             Err(error) if !error.is_not_found() => return Err(error),
             _ => {}

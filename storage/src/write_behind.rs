@@ -61,17 +61,27 @@ impl<D: Disk> Store<D> {
     /// Writes the log's durable bytes to its segments, finishing rolled ones on the way; nothing of a log that is not open any
     /// more.
     pub(crate) async fn flush_log(&self, log: &Rc<Log<D>>, to: FlushTo) -> Result<(), StorageError> {
-        self.moved
-            .until(|| (!log.flushing.get()).then(|| log.flushing.set(true)))
-            .await;
+        self.flush_lock(log).await;
         // Whoever waited for another writer may find the log closed or deleted, and its directory another's.
         let result = match self.log(log.log_ref) {
             Some(_) => self.flush_locked(log, to).await,
             None => Ok(()),
         };
+        self.flush_unlock(log);
+        result
+    }
+
+    /// One at a time writes a log's segments, removes them or puts others in their place; whoever closes or deletes the log waits
+    /// for that.
+    pub(crate) async fn flush_lock(&self, log: &Log<D>) {
+        self.moved
+            .until(|| (!log.flushing.get()).then(|| log.flushing.set(true)))
+            .await;
+    }
+
+    pub(crate) fn flush_unlock(&self, log: &Log<D>) {
         log.flushing.set(false);
         self.moved.notify();
-        result
     }
 
     async fn flush_locked(&self, log: &Rc<Log<D>>, to: FlushTo) -> Result<(), StorageError> {

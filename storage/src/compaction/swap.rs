@@ -60,10 +60,7 @@ impl<D: Disk> Store<D> {
         old: &[Old],
         new: CleanedSegment<D>,
     ) -> Result<bool, StorageError> {
-        // Whoever closes or deletes the log waits for this, and so does who removes segments.
-        self.moved
-            .until(|| (!log.flushing.get()).then(|| log.flushing.set(true)))
-            .await;
+        self.flush_lock(log).await;
         log.swapping.set(true);
         let is_there = self.log(log.log_ref).is_some() && !self.closed.get() && log.state.borrow().has(old);
         let swapped = if is_there && self.check_online().is_ok() {
@@ -74,8 +71,7 @@ impl<D: Disk> Store<D> {
             Ok(false)
         };
         log.swapping.set(false);
-        log.flushing.set(false);
-        self.moved.notify();
+        self.flush_unlock(log);
         swapped
     }
 

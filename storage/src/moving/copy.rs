@@ -246,10 +246,7 @@ impl<D: Disk> LogMove<D> {
     /// The copy of a segment that is not the last gets its other files, its true size, and is synced.
     async fn finish_segment(&mut self, base: Offset, end: Offset) -> Result<(), StorageError> {
         // Compaction gives files their names one by one; whoever writes a log's files has this.
-        let (log, from) = (&self.log, &self.from);
-        from.moved
-            .until(|| (!log.flushing.get()).then(|| log.flushing.set(true)))
-            .await;
+        self.from.flush_lock(&self.log).await;
         let is_same = match (self.copied.get(&base), self.log.state.borrow().segment(base)) {
             (Some(copied), Some(segment)) => segment.version == copied.version,
             (None, Some(_)) => true, // it has no batches
@@ -259,8 +256,7 @@ impl<D: Disk> LogMove<D> {
             true => self.copy_files(base, end).await,
             false => Ok(()),
         };
-        self.log.flushing.set(false);
-        self.from.moved.notify();
+        self.from.flush_unlock(&self.log);
         copied?;
         if !is_same {
             return Ok(()); // another has taken its place, which the next step sees
