@@ -479,26 +479,34 @@ fn closing_files<D: Disk>(
     files
 }
 
-/// The index files of a segment as they should be on disk; the transaction index only if it has entries.
-pub(crate) fn index_files(
-    dir: &Path,
-    base: Offset,
-    indexes: &SegmentIndexes,
-) -> Vec<(std::path::PathBuf, Vec<u8>)> {
+/// What the index files of a segment should hold on disk; the transaction index only if it has entries.
+pub(crate) fn index_contents(indexes: &SegmentIndexes) -> Vec<(SegmentFileKind, Vec<u8>)> {
     let mut offset = Vec::new();
     indexes.offset.encode_from(0, &mut offset);
     let mut time = Vec::new();
     indexes.time.encode_from(0, &mut time);
     let mut files = vec![
-        (segment_path(dir, base, SegmentFileKind::OffsetIndex), offset),
-        (segment_path(dir, base, SegmentFileKind::TimeIndex), time),
+        (SegmentFileKind::OffsetIndex, offset),
+        (SegmentFileKind::TimeIndex, time),
     ];
     if !indexes.txn.is_empty() {
         let mut txn = Vec::new();
         indexes.txn.encode_from(0, &mut txn);
-        files.push((segment_path(dir, base, SegmentFileKind::TxnIndex), txn));
+        files.push((SegmentFileKind::TxnIndex, txn));
     }
     files
+}
+
+/// The same under the names they have beside the segment at `base`.
+pub(crate) fn index_files(
+    dir: &Path,
+    base: Offset,
+    indexes: &SegmentIndexes,
+) -> Vec<(std::path::PathBuf, Vec<u8>)> {
+    let contents = index_contents(indexes).into_iter();
+    contents
+        .map(|(kind, bytes)| (segment_path(dir, base, kind), bytes))
+        .collect()
 }
 
 /// The end of an index file: whole blocks from `position` on.

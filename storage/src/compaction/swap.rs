@@ -25,10 +25,10 @@ use crate::layout::{FileMark, FileName, SegmentFile as SegmentFileKind};
 use crate::log::{Log, LogState, segment_path};
 use crate::recovery::scan::scan_segment;
 use crate::removal::remove_segment;
-use crate::segment::indexes::SegmentIndexes;
 use crate::segment::state::Segment;
 use crate::store::Store;
 use crate::types::Offset;
+use crate::write_behind::index_contents;
 
 /// A segment as a pass saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,13 +89,12 @@ impl<D: Disk> Store<D> {
         let base = new.base;
         let marked = |kind: SegmentFileKind, mark| log.dir.join(kind.marked_name(base, mark));
         let had_aborted = log.state.borrow().has_aborted(base);
-        let kinds = INDEX_KINDS
-            .into_iter()
-            .filter(|kind| *kind != SegmentFileKind::TxnIndex || had_aborted || !new.indexes.txn.is_empty());
-        let kinds: Vec<SegmentFileKind> = kinds.collect();
-        for kind in &kinds {
-            let bytes = index_bytes(&new.indexes, *kind);
-            replace(&self.disk, &marked(*kind, FileMark::Swap), &bytes).await?;
+        let mut files = index_contents(&new.indexes);
+        if had_aborted && new.indexes.txn.is_empty() {
+            files.push((SegmentFileKind::TxnIndex, Vec::new()));
+        }
+        for (kind, bytes) in &files {
+            replace(&self.disk, &marked(*kind, FileMark::Swap), bytes).await?;
         }
         self.disk.sync_dir(&log.dir).await?;
         let swap = marked(SegmentFileKind::Log, FileMark::Swap);
@@ -111,7 +110,7 @@ impl<D: Disk> Store<D> {
                 remove_segment(&self.disk, &log.dir, gone.base).await?;
             }
         }
-        for kind in kinds {
+        for (kind, _) in files {
             let path = segment_path(&log.dir, base, kind);
             self.disk.rename(&marked(kind, FileMark::Swap), &path).await?;
         }
@@ -300,17 +299,6 @@ const INDEX_KINDS: [SegmentFileKind; 3] = [
     SegmentFileKind::TimeIndex,
     SegmentFileKind::TxnIndex,
 ];
-
-fn index_bytes(indexes: &SegmentIndexes, kind: SegmentFileKind) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    match kind {
-        SegmentFileKind::OffsetIndex => indexes.offset.encode_from(0, &mut bytes),
-        SegmentFileKind::TimeIndex => indexes.time.encode_from(0, &mut bytes),
-        SegmentFileKind::TxnIndex => indexes.txn.encode_from(0, &mut bytes),
-        SegmentFileKind::Log | SegmentFileKind::ProducerSnapshot => {}
-    }
-    bytes
-}
 
 impl<D: Disk> LogState<D> {
     /// Whether the log still has these segments, one behind the other, as they were.

@@ -3,7 +3,6 @@
 //! segments are read and checked, indexes and producer state rebuilt where needed ([`log`]). After phase 1 only segments
 //! matter, so the number of shards may change between runs.
 
-mod cut;
 mod debris;
 mod epochs;
 pub(crate) mod fault;

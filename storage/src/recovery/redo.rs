@@ -104,6 +104,7 @@ impl<'a, D: Disk> Redo<'a, D> {
         if log.is_cut {
             return Ok(());
         }
+        log.is_loose |= header.is_loose;
         // Bytes of segments that were whole and synced when the checkpoint was written. Since then compaction may have put
         // others in their place.
         let is_data = matches!(header.kind, FrameKind::Append | FrameKind::Extent);
@@ -113,7 +114,6 @@ impl<'a, D: Disk> Redo<'a, D> {
                 .get(&log.id)
                 .is_some_and(|place| header.segment < *place)
         {
-            log.is_loose |= header.is_loose;
             return Ok(());
         }
         if header.kind == FrameKind::Truncate
@@ -121,7 +121,6 @@ impl<'a, D: Disk> Redo<'a, D> {
         {
             *place = header.segment.min(*place); // what was whole above is gone
         }
-        log.is_loose |= header.is_loose;
         let before = log.collected.len();
         let applied = log.apply(self.disk, frame, durable).await;
         self.written_bytes += log.unless_damaged(applied)?;

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use super::super::cut::cut_behind;
 use super::{LogRedo, damage};
 use crate::checkpoint::{CheckpointError, partition_metadata, write_plain};
 use crate::commit::buffers::Chunks;
@@ -166,6 +165,22 @@ pub(super) async fn extent_crc<D: Disk>(
     }
     file.close().await?;
     Ok(found)
+}
+
+/// Cuts the file to `end` bytes if it is longer. One that is not there was deleted since.
+///
+/// # Errors
+/// From the disk.
+async fn cut_behind<D: Disk>(disk: &D, path: &Path, end: u64) -> Result<(), StorageError> {
+    let file = match disk.open(path, OpenMode::ReadWrite).await {
+        Err(error) if error.is_not_found() => return Ok(()),
+        opened => opened?,
+    };
+    if file.size().await? > end {
+        file.truncate(end).await?;
+    }
+    file.close().await?;
+    Ok(())
 }
 
 async fn open_or_create<D: Disk>(disk: &D, path: &Path) -> Result<D::File, StorageError> {
