@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use common::crashes::{End, for_each_seed, seeds, too_long};
-use common::{commit_loop, dir, housekeeping_loop, log_id};
+use common::{commit_loop, copy_all, dir, housekeeping_loop, log_id};
 use futures_lite::future::{or, zip};
 use protocol::compression::{Codec, CodecContexts};
 use protocol::record::{
@@ -31,7 +31,7 @@ use storage::log::LogRef;
 use storage::log::append::AppendBatch;
 use storage::log::batch::BatchHeader;
 use storage::log::config::{CompactionConfig, LogConfig};
-use storage::moving::{CopyStep, LogMove};
+use storage::moving::LogMove;
 use storage::producer_state::AppendOrigin;
 use storage::recovery::recover_journals;
 use storage::sim_executor::{SimExecutor, SimHandle};
@@ -1006,16 +1006,6 @@ fn readers_go_on_while_segments_are_swapped() {
     }
 }
 
-async fn copy_all(moving: &mut LogMove<SimDisk>, handle: &SimHandle) {
-    loop {
-        match moving.copy_some(NOW_MS).await.expect("copy") {
-            CopyStep::CaughtUp => return,
-            CopyStep::More => {}
-            CopyStep::Later => handle.sleep(Duration::from_millis(5)).await,
-        }
-    }
-}
-
 /// A log moves to another directory while passes go over it, also while it is being brought to rest: of each segment one form or
 /// the other arrives, and up to where it is clean is known there.
 #[test]
@@ -1043,7 +1033,7 @@ fn a_log_moves_while_it_is_compacted() {
                 let mut moving = begun.expect("begin");
                 let is_late = rng.chance(500_000);
                 if is_late {
-                    copy_all(&mut moving, &handle).await;
+                    copy_all(&mut moving, &handle, NOW_MS).await;
                     let limits = limits();
                     let (settled, cleaned) = zip(moving.settle(), here.clean(&pace, &limits)).await;
                     settled.expect("settle");
@@ -1052,12 +1042,12 @@ fn a_log_moves_while_it_is_compacted() {
                     }
                 } else {
                     let limits = limits();
-                    let copied = copy_all(&mut moving, &handle);
+                    let copied = copy_all(&mut moving, &handle, NOW_MS);
                     let ((), cleaned) = zip(copied, clean_all(here, &pace, &limits)).await;
                     if let Some(end) = cleaned {
                         model.clean(end.0, NOW_MS, NEVER_MS);
                     }
-                    copy_all(&mut moving, &handle).await;
+                    copy_all(&mut moving, &handle, NOW_MS).await;
                     moving.settle().await.expect("settle");
                 }
                 log = moving.commit(NOW_MS).await.map_err(|(f, _)| f).expect("commit");

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use common::crashes::{End, for_each_seed, four_crashes, lives, seeds};
-use common::{Durable, Producer, batch, commit_loop, content, housekeeping_loop, log_id, read_log};
+use common::{Durable, Producer, batch, commit_loop, content, copy_all, housekeeping_loop, log_id, read_log};
 use storage::disk::Disk;
 use storage::disk::sim::{SimDisk, SimDiskConfig};
 use storage::error::{AppendError, StorageError};
@@ -28,7 +28,7 @@ use storage::recovery::recover_journals;
 use storage::sim_executor::{SimExecutor, SimHandle};
 use storage::sim_rng::SimRng;
 use storage::store::{Store, StoreOptions};
-use storage::types::{LeaderEpoch, LogId, Offset};
+use storage::types::{LeaderEpoch, Offset};
 
 const NOW_MS: i64 = 1_700_000_000_000;
 const LOGS: u8 = 3;
@@ -393,10 +393,6 @@ fn a_crash_at_every_mutation_of_a_life_with_moves() {
     }
 }
 
-fn id_of(number: u8) -> LogId {
-    log_id(number)
-}
-
 fn in_simulation(test: impl AsyncFnOnce(SimHandle, SimDisk)) {
     let executor = SimExecutor::new(1);
     let disk = SimDisk::new(&executor.handle(), SimDiskConfig::default());
@@ -427,22 +423,12 @@ async fn fill(store: &Store<SimDisk>, log: LogRef, from: i32, count: i32) {
     }
 }
 
-async fn copy_all(moving: &mut LogMove<SimDisk>, handle: &SimHandle) {
-    loop {
-        match moving.copy_some(NOW_MS).await.expect("copy") {
-            CopyStep::CaughtUp => return,
-            CopyStep::More => {}
-            CopyStep::Later => handle.sleep(Duration::from_millis(5)).await,
-        }
-    }
-}
-
 #[test]
 fn all_of_a_log_goes_with_it_and_there_and_back() {
     in_simulation(async |handle, disk| {
         let stores = two_stores(&handle, &disk).await;
         let mut log = stores[0]
-            .open_log(id_of(0), "t0", config(), NOW_MS)
+            .open_log(log_id(0), "t0", config(), NOW_MS)
             .await
             .expect("log");
         fill(&stores[0], log, 0, 20).await;
@@ -454,7 +440,7 @@ fn all_of_a_log_goes_with_it_and_there_and_back() {
                 .await
                 .expect("begin");
             assert_eq!(moving.progress().bytes, 0);
-            copy_all(&mut moving, &handle).await;
+            copy_all(&mut moving, &handle, NOW_MS).await;
             fill(here, log, from, 5).await;
             moving.settle().await.expect("settle");
             assert_eq!(moving.progress().left_bytes, 0);
@@ -494,7 +480,7 @@ fn a_large_active_segment_is_rolled_and_the_rest_is_small() {
         let stores = two_stores(&handle, &disk).await;
         let large = LogConfig::default();
         let log = stores[0]
-            .open_log(id_of(0), "t0", large, NOW_MS)
+            .open_log(log_id(0), "t0", large, NOW_MS)
             .await
             .expect("log");
         for _ in 0..12 {
@@ -505,7 +491,7 @@ fn a_large_active_segment_is_rolled_and_the_rest_is_small() {
         let mut moving = LogMove::begin(&stores[0], log, &stores[1], 1)
             .await
             .expect("begin");
-        copy_all(&mut moving, &handle).await;
+        copy_all(&mut moving, &handle, NOW_MS).await;
         assert_eq!(stores[0].size(log).expect("open").segments, 2);
         moving.settle().await.expect("settle");
         let log = moving.commit(NOW_MS).await.map_err(|(f, _)| f).expect("commit");
@@ -519,7 +505,7 @@ fn a_move_that_is_given_up_leaves_the_log_where_it_is() {
     in_simulation(async |handle, disk| {
         let stores = two_stores(&handle, &disk).await;
         let log = stores[0]
-            .open_log(id_of(0), "t0", config(), NOW_MS)
+            .open_log(log_id(0), "t0", config(), NOW_MS)
             .await
             .expect("log");
         fill(&stores[0], log, 0, 10).await;
@@ -527,7 +513,7 @@ fn a_move_that_is_given_up_leaves_the_log_where_it_is() {
             let mut moving = LogMove::begin(&stores[0], log, &stores[1], u128::from(is_settled))
                 .await
                 .expect("begin");
-            copy_all(&mut moving, &handle).await;
+            copy_all(&mut moving, &handle, NOW_MS).await;
             if is_settled {
                 moving.settle().await.expect("settle");
             }
@@ -546,7 +532,7 @@ fn a_log_that_is_deleted_while_it_is_copied_ends_the_copy() {
     in_simulation(async |handle, disk| {
         let stores = two_stores(&handle, &disk).await;
         let log = stores[0]
-            .open_log(id_of(0), "t0", config(), NOW_MS)
+            .open_log(log_id(0), "t0", config(), NOW_MS)
             .await
             .expect("log");
         fill(&stores[0], log, 0, 10).await;

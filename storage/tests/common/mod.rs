@@ -16,6 +16,7 @@ use storage::disk::sim::SimDisk;
 use storage::log::LogRef;
 use storage::log::append::AppendBatch;
 use storage::log::batch::BatchHeader;
+use storage::moving::{CopyStep, LogMove};
 use storage::recovery::recover_journals;
 use storage::sim_executor::SimHandle;
 use storage::store::{ReadOutcome, Store, StoreOptions};
@@ -185,6 +186,17 @@ pub async fn sync_loop<D: Disk>(handle: SimHandle, store: Rc<Store<D>>) {
         match left {
             None => store.sync_schedule_moved().await,
             Some(left) => or(store.sync_schedule_moved(), handle.sleep(left)).await,
+        }
+    }
+}
+
+/// Copies a log that moves until little is left.
+pub async fn copy_all(moving: &mut LogMove<SimDisk>, handle: &SimHandle, now_ms: i64) {
+    loop {
+        match moving.copy_some(now_ms).await.expect("copy") {
+            CopyStep::CaughtUp => return,
+            CopyStep::More => {}
+            CopyStep::Later => handle.sleep(Duration::from_millis(5)).await,
         }
     }
 }
