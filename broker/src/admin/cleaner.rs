@@ -3,6 +3,7 @@
 use storage::compaction::CleanerStats;
 
 use super::exposition::{Exposition, Kind};
+use super::node_families::by_shard;
 use crate::observe::shard::ShardSnapshot;
 
 /// Writes them all. `now_ms`: milliseconds since 1970.
@@ -87,9 +88,8 @@ fn counters(text: &mut Exposition, shards: &[ShardSnapshot]) {
     ];
     for (name, help, of) in counters {
         let name = format!("penstock_compaction_{name}_total");
-        let mut family = text.family(&name, Kind::Counter, help);
-        for shard in shards {
-            family.sample(&[("shard", &shard.shard.to_string())], of(&shard.storage.cleaner));
-        }
+        by_shard(text, &name, Kind::Counter, help, shards, |shard| {
+            of(&shard.storage.cleaner)
+        });
     }
 }
