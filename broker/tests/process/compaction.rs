@@ -11,16 +11,13 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use nix::sys::signal::Signal;
 use protocol::compression::{Codec, CodecContexts};
-use protocol::messages::create_topics::{
-    CreatableTopic, CreatableTopicConfig, CreateTopicsRequest, CreateTopicsResponse,
-};
 use protocol::messages::fetch::FetchResponse;
 use protocol::messages::produce::ProduceResponse;
 use protocol::record::{BatchBuilder, BatchOptions, BatchView, NewRecord, RecordStream};
-use protocol::{ErrorCode, RecordBytes, Str};
+use protocol::{ErrorCode, RecordBytes};
 
 use crate::admin::sample;
-use crate::stop::{fetch_request, log_end, produce_request};
+use crate::stop::{create_topic_with, fetch_request, log_end, produce_request};
 use crate::support::{Broker, Client, PATIENCE, now_ms};
 
 /// Each look of the cleaner comes soon after the one before.
@@ -48,26 +45,7 @@ impl Topic {
             ("min.cleanable.dirty.ratio", "0.01"),
             ("delete.retention.ms", delete_retention_ms),
         ];
-        let text = |text: &str| Str::from(text.to_owned());
-        let topic = CreatableTopic {
-            name: text(name),
-            num_partitions: 1,
-            replication_factor: 1,
-            configs: configs
-                .map(|(key, value)| CreatableTopicConfig {
-                    name: text(key),
-                    value: Some(text(value)),
-                })
-                .to_vec(),
-            ..Default::default()
-        };
-        let request = CreateTopicsRequest {
-            topics: vec![topic],
-            timeout_ms: 30_000,
-            ..Default::default()
-        };
-        let response: CreateTopicsResponse = client.call(&request, 5).unwrap();
-        assert_eq!(response.topics[0].error_code, ErrorCode::NONE, "{response:?}");
+        create_topic_with(client, name, 1, &configs);
         Self {
             name,
             sent: Vec::new(),

@@ -15,9 +15,6 @@ use nix::sys::signal::Signal;
 use protocol::messages::alter_replica_log_dirs::{
     AlterReplicaLogDir, AlterReplicaLogDirTopic, AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse,
 };
-use protocol::messages::create_topics::{
-    CreatableTopic, CreatableTopicConfig, CreateTopicsRequest, CreateTopicsResponse,
-};
 use protocol::messages::delete_topics::{DeleteTopicState, DeleteTopicsRequest, DeleteTopicsResponse};
 use protocol::messages::describe_log_dirs::{DescribeLogDirsRequest, DescribeLogDirsResponse};
 use protocol::messages::fetch::FetchResponse;
@@ -30,7 +27,7 @@ use protocol::messages::produce::ProduceResponse;
 use protocol::record::{BatchBuilder, BatchOptions, NewRecord};
 use protocol::{ErrorCode, Str};
 
-use crate::stop::{fetch_request, produce_request};
+use crate::stop::{create_topic_with, fetch_request, produce_request};
 use crate::support::{Broker, Client, PATIENCE, free_port, now_ms};
 
 const TOPIC: &str = "moved";
@@ -257,22 +254,7 @@ fn throttle(client: &mut Client, bytes_per_second: Option<&str>) {
 }
 
 fn create(client: &mut Client) {
-    let request = CreateTopicsRequest {
-        topics: vec![CreatableTopic {
-            name: Str::from_static(TOPIC),
-            num_partitions: PARTITIONS,
-            replication_factor: 1,
-            configs: vec![CreatableTopicConfig {
-                name: Str::from_static("segment.bytes"),
-                value: Some(Str::from_static("1048576")),
-            }],
-            ..Default::default()
-        }],
-        timeout_ms: 30_000,
-        ..Default::default()
-    };
-    let response: CreateTopicsResponse = client.call(&request, 5).unwrap();
-    assert_eq!(response.topics[0].error_code, ErrorCode::NONE, "{response:?}");
+    create_topic_with(client, TOPIC, PARTITIONS, &[("segment.bytes", "1048576")]);
 }
 
 /// The directories of the topic's partitions, also those on their way in, by name.

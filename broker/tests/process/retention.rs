@@ -7,9 +7,6 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use nix::sys::signal::Signal;
-use protocol::messages::create_topics::{
-    CreatableTopic, CreatableTopicConfig, CreateTopicsRequest, CreateTopicsResponse,
-};
 use protocol::messages::delete_topics::{DeleteTopicsRequest, DeleteTopicsResponse};
 use protocol::messages::fetch::FetchResponse;
 use protocol::messages::incremental_alter_configs::{
@@ -21,7 +18,7 @@ use protocol::record::{BatchBuilder, BatchOptions, NewRecord};
 use protocol::{ErrorCode, Str};
 
 use crate::admin::sample;
-use crate::stop::{fetch_request, log_end, produce_request};
+use crate::stop::{create_topic_with, fetch_request, log_end, produce_request};
 use crate::support::{Broker, Client, PATIENCE};
 
 /// Passes come fast, files go after a second.
@@ -46,32 +43,12 @@ fn filling() -> Bytes {
 }
 
 fn create(client: &mut Client, name: &str, configs: &[(&str, &str)]) {
-    let text = |text: &str| Str::from(text.to_owned());
-    let configs = configs.iter().map(|(key, value)| CreatableTopicConfig {
-        name: text(key),
-        value: Some(text(value)),
-    });
-    let topic = CreatableTopic {
-        name: text(name),
-        num_partitions: 1,
-        replication_factor: 1,
-        configs: [("segment.bytes", "1048576")]
-            .map(|(key, value)| CreatableTopicConfig {
-                name: text(key),
-                value: Some(text(value)),
-            })
-            .into_iter()
-            .chain(configs)
-            .collect(),
-        ..Default::default()
-    };
-    let request = CreateTopicsRequest {
-        topics: vec![topic],
-        timeout_ms: 30_000,
-        ..Default::default()
-    };
-    let response: CreateTopicsResponse = client.call(&request, 5).unwrap();
-    assert_eq!(response.topics[0].error_code, ErrorCode::NONE, "{response:?}");
+    let all: Vec<_> = [("segment.bytes", "1048576")]
+        .iter()
+        .chain(configs)
+        .copied()
+        .collect();
+    create_topic_with(client, name, 1, &all);
 }
 
 fn set(client: &mut Client, topic: &str, key: &str, value: &str) {

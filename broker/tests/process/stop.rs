@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use nix::sys::signal::Signal;
-use protocol::messages::create_topics::{CreatableTopic, CreateTopicsRequest, CreateTopicsResponse};
+use protocol::messages::create_topics::{
+    CreatableTopic, CreatableTopicConfig, CreateTopicsRequest, CreateTopicsResponse,
+};
 use protocol::messages::fetch::{
     FetchRequest, FetchRequestFetchPartition, FetchRequestFetchTopic, FetchResponse,
 };
@@ -23,10 +25,20 @@ use crate::support::{Broker, Client, now_ms};
 const STOP_MAX: Duration = Duration::from_secs(10);
 
 pub(crate) fn create_topic(client: &mut Client, name: &str, partitions: i32) {
+    create_topic_with(client, name, partitions, &[]);
+}
+
+pub(crate) fn create_topic_with(client: &mut Client, name: &str, partitions: i32, configs: &[(&str, &str)]) {
+    let text = |text: &str| Str::from(text.to_owned());
+    let configs = configs.iter().map(|(key, value)| CreatableTopicConfig {
+        name: text(key),
+        value: Some(text(value)),
+    });
     let topic = CreatableTopic {
-        name: Str::from(name.to_owned()),
+        name: text(name),
         num_partitions: partitions,
         replication_factor: 1,
+        configs: configs.collect(),
         ..Default::default()
     };
     let request = CreateTopicsRequest {
@@ -35,7 +47,7 @@ pub(crate) fn create_topic(client: &mut Client, name: &str, partitions: i32) {
         ..Default::default()
     };
     let response: CreateTopicsResponse = client.call(&request, 5).unwrap();
-    assert_eq!(response.topics[0].error_code, ErrorCode::NONE);
+    assert_eq!(response.topics[0].error_code, ErrorCode::NONE, "{response:?}");
 }
 
 pub(crate) fn batch(records: usize) -> Bytes {
