@@ -346,6 +346,7 @@ impl<E: Env, L: LogsIo> Desk<E, L> {
                 let snapshot = observe::shard::snapshot(broker, driver, &self.logs, &self.groups, done);
                 reply.send(snapshot);
             }
+            NodeMessage::Requests(reply) => reply.send(self.broker.metrics.stages.newest()),
             NodeMessage::Groups(from, reply) => reply.send(self.groups.page(from.as_ref())),
             NodeMessage::Vitals(reply) => reply.send(observe::shard::vitals(&self.broker, &self.logs)),
             NodeMessage::DirFailed(dir) => {

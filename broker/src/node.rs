@@ -27,6 +27,7 @@ use crate::listener::complaints::Complaints;
 use crate::log_dirs::LogDirs;
 use crate::observe::metrics::Metrics;
 use crate::observe::shard::{ShardSnapshot, Vitals};
+use crate::observe::stages::TracedRequest;
 use crate::publish::Publication;
 use crate::view::View;
 
@@ -43,6 +44,8 @@ pub enum NodeMessage {
     Session(SessionStep),
     /// From the admin server: what the shard has counted.
     Snapshot(PortReply<ShardSnapshot>),
+    /// From the admin server: the newest requests that the shard's connections have traced.
+    Requests(PortReply<Vec<TracedRequest>>),
     /// From the admin server: a part of the shard's groups and committed offsets.
     Groups(Option<PageCursor>, PortReply<GroupPage>),
     /// From the admin server: whether the shard answers, and what it lacks.
@@ -103,6 +106,8 @@ impl<E: Env> Broker<E> {
         view: View,
     ) -> Self {
         let (shard, shards) = (router.shard(), router.shards());
+        let metrics = Metrics::default();
+        metrics.stages.trace_one_of(settings.trace_interval);
         let slots = settings.fetch_session_slots.div_ceil(usize::from(shards));
         Self {
             env,
@@ -110,7 +115,7 @@ impl<E: Env> Broker<E> {
             settings,
             log_dirs,
             budget,
-            metrics: Rc::default(),
+            metrics: Rc::new(metrics),
             sessions: RefCell::new(FetchSessions::new(shard, shards, slots)),
             producer_ids: ProducerIds::default(),
             codecs: RefCell::default(),

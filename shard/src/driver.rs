@@ -14,12 +14,13 @@ use storage::types::LogId;
 use crate::coordinator::driver::GroupDriver;
 use crate::env::{Env, Instant};
 use crate::ids::LogDir;
-use crate::message::ShardReply;
+use crate::message::{ReplyTo, ShardReply};
 use crate::owner::{ColdFetch, DirLog, Dirs, InDir, LogsIo, OffsetLookup, Owner, OwnerOutput};
 use crate::retention::remove_in_time;
 use crate::router::{Router, ShardMessage};
 use crate::runtime::mailbox::Inbox;
 use crate::scrub;
+use crate::trace::{PartMoments, TracedParts};
 use storage::notify::Notify;
 
 /// Messages handled before the reactor gets its turn.
@@ -51,6 +52,7 @@ struct Inner<E: Env, L: LogsIo, N: Send + 'static> {
     deadlines: Notify,
     cold: RefCell<VecDeque<ColdFetch<InDir<L::Cold>>>>,
     cold_readers: Cell<usize>,
+    traced: RefCell<TracedParts>,
 }
 
 impl<E: Env, L: LogsIo, N: Send + 'static> OwnerDriver<E, L, N> {
@@ -65,6 +67,7 @@ impl<E: Env, L: LogsIo, N: Send + 'static> OwnerDriver<E, L, N> {
             deadlines: Notify::new(),
             cold: RefCell::default(),
             cold_readers: Cell::new(0),
+            traced: RefCell::default(),
         }))
     }
 
@@ -136,12 +139,30 @@ impl<E: Env, L: LogsIo, N: Send + 'static> OwnerDriver<E, L, N> {
             handled += batch.messages.len();
             for message in batch.messages {
                 match message {
+                    ShardMessage::Request { to, request } if to.is_traced => {
+                        let taken = self.0.env.now();
+                        self.0.owner.borrow_mut().handle(to, request, wall);
+                        self.0.traced.borrow_mut().handled(to, taken, self.0.env.now());
+                    }
                     ShardMessage::Request { to, request } => {
                         self.0.owner.borrow_mut().handle(to, request, wall)
                     }
                     ShardMessage::Coordinate { to, log, request } => groups.handle(to, log, *request),
-                    ShardMessage::Reply { token, reply } => self.0.router.deliver(token, reply),
-                    ShardMessage::Cancel(to) => self.0.owner.borrow_mut().cancel(to),
+                    ShardMessage::Reply {
+                        token,
+                        reply,
+                        moments,
+                    } => {
+                        let moments = moments.map(|moments| PartMoments {
+                            answered: self.0.env.now(),
+                            ..*moments
+                        });
+                        self.0.router.deliver(token, reply, moments);
+                    }
+                    ShardMessage::Cancel(to) => {
+                        self.moments(to);
+                        self.0.owner.borrow_mut().cancel(to);
+                    }
                     ShardMessage::Node(message) => on_node(message),
                 }
             }
@@ -245,7 +266,9 @@ impl<E: Env, L: LogsIo, N: Send + 'static> OwnerDriver<E, L, N> {
             let output = self.0.owner.borrow_mut().poll_output();
             match output {
                 None => break,
-                Some(OwnerOutput::Reply { to, reply }) => self.0.router.answer(to, reply),
+                Some(OwnerOutput::Reply { to, reply }) => {
+                    self.0.router.answer_traced(to, reply, self.moments(to));
+                }
                 Some(OwnerOutput::ReadCold(fetch)) => {
                     self.0.cold.borrow_mut().push_back(fetch);
                     if self.0.cold_readers.get() < COLD_READERS_MAX {
@@ -263,6 +286,14 @@ impl<E: Env, L: LogsIo, N: Send + 'static> OwnerDriver<E, L, N> {
         if self.0.owner.borrow().next_deadline().is_some() {
             self.0.deadlines.notify();
         }
+    }
+
+    /// The moments of a part that ends now, if it is traced.
+    fn moments(&self, to: ReplyTo) -> Option<PartMoments> {
+        if !to.is_traced {
+            return None;
+        }
+        self.0.traced.borrow_mut().ended(to, self.0.env.now())
     }
 
     /// One reader: takes fetches until none is left.

@@ -33,3 +33,4 @@ pub mod router;
 pub mod runtime;
 #[cfg(feature = "runtime")]
 pub mod scrub;
+pub mod trace;

@@ -19,6 +19,8 @@ pub struct ReplyTo {
     pub shard: ShardId,
     /// Its token, unique among its open requests.
     pub token: ReplyToken,
+    /// The asker wants to know when what was done ([`crate::trace`]).
+    pub is_traced: bool,
 }
 
 /// What a shard is asked about the partitions it owns.

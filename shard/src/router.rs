@@ -4,13 +4,14 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use crate::coordinator::group::GroupRequest;
 use crate::ids::ShardId;
 use crate::message::{ReplyTo, ShardReply, ShardRequest};
 use crate::replies::{Replies, Reply, ReplyToken};
 use crate::runtime::mailbox::Outbox;
+use crate::trace::{PartMoments, Trace};
 use storage::types::LogId;
 
 /// Requests of one shard that may be open at other shards (and itself); connections stop reading above it.
@@ -41,6 +42,8 @@ pub enum ShardMessage<N> {
         token: ReplyToken,
         /// The answer.
         reply: ShardReply,
+        /// Of a request that is traced.
+        moments: Option<Box<PartMoments>>,
     },
     /// The asker does not wait any longer.
     Cancel(ReplyTo),
@@ -53,7 +56,7 @@ pub struct Router<N: Send + 'static>(Rc<Inner<N>>);
 
 struct Inner<N: Send + 'static> {
     outbox: Outbox<ShardMessage<N>>,
-    replies: Replies<ShardReply>,
+    replies: Replies<(ShardReply, Option<PartMoments>)>,
 }
 
 /// An open request: resolves to its answer.
@@ -61,7 +64,8 @@ struct Inner<N: Send + 'static> {
 pub struct Asked {
     shard: ShardId,
     to: ReplyTo,
-    reply: Reply<ShardReply>,
+    reply: Reply<(ShardReply, Option<PartMoments>)>,
+    trace: Option<Rc<Trace>>,
 }
 
 /// As many requests are open as may be.
@@ -96,7 +100,20 @@ impl<N: Send + 'static> Router<N> {
     /// # Errors
     /// [`Overloaded`]; a connection awaits [`Self::room`] before it starts a request.
     pub fn ask(&self, shard: ShardId, request: ShardRequest) -> Result<Asked, Overloaded> {
-        self.send(shard, |to| ShardMessage::Request { to, request })
+        self.send(shard, None, |to| ShardMessage::Request { to, request })
+    }
+
+    /// As [`Self::ask`]; the trace, if there is one, is told when the owner did what.
+    ///
+    /// # Errors
+    /// As [`Self::ask`].
+    pub fn ask_traced(
+        &self,
+        shard: ShardId,
+        request: ShardRequest,
+        trace: Option<&Rc<Trace>>,
+    ) -> Result<Asked, Overloaded> {
+        self.send(shard, trace.cloned(), |to| ShardMessage::Request { to, request })
     }
 
     /// Sends a request to a group coordinator.
@@ -105,21 +122,28 @@ impl<N: Send + 'static> Router<N> {
     /// As [`Self::ask`].
     pub fn coordinate(&self, shard: ShardId, log: LogId, request: GroupRequest) -> Result<Asked, Overloaded> {
         let request = Box::new(request);
-        self.send(shard, |to| ShardMessage::Coordinate { to, log, request })
+        self.send(shard, None, |to| ShardMessage::Coordinate { to, log, request })
     }
 
     fn send(
         &self,
         shard: ShardId,
+        trace: Option<Rc<Trace>>,
         message: impl FnOnce(ReplyTo) -> ShardMessage<N>,
     ) -> Result<Asked, Overloaded> {
         let (token, reply) = self.0.replies.register().ok_or(Overloaded)?;
         let to = ReplyTo {
             shard: self.shard(),
             token,
+            is_traced: trace.is_some(),
         };
         self.0.outbox.push(shard, message(to));
-        Ok(Asked { shard, to, reply })
+        Ok(Asked {
+            shard,
+            to,
+            reply,
+            trace,
+        })
     }
 
     /// Takes a request back; its answer is dropped if it comes all the same.
@@ -129,11 +153,17 @@ impl<N: Send + 'static> Router<N> {
 
     /// Sends an answer to whoever asked.
     pub fn answer(&self, to: ReplyTo, reply: ShardReply) {
+        self.answer_traced(to, reply, None);
+    }
+
+    /// As [`Self::answer`], with the moments of what is traced.
+    pub fn answer_traced(&self, to: ReplyTo, reply: ShardReply, moments: Option<PartMoments>) {
         self.0.outbox.push(
             to.shard,
             ShardMessage::Reply {
                 token: to.token,
                 reply,
+                moments: moments.map(Box::new),
             },
         );
     }
@@ -144,8 +174,8 @@ impl<N: Send + 'static> Router<N> {
     }
 
     /// An answer has arrived; one that nobody waits for is dropped.
-    pub fn deliver(&self, token: ReplyToken, reply: ShardReply) {
-        drop(self.0.replies.complete(token, reply));
+    pub fn deliver(&self, token: ReplyToken, reply: ShardReply, moments: Option<PartMoments>) {
+        drop(self.0.replies.complete(token, (reply, moments)));
     }
 
     /// Waits until every shard has room for another request of this one.
@@ -172,6 +202,10 @@ impl Future for Asked {
     type Output = ShardReply;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<ShardReply> {
-        Pin::new(&mut self.reply).poll(cx)
+        let (reply, moments) = ready!(Pin::new(&mut self.reply).poll(cx));
+        if let (Some(trace), Some(moments)) = (&self.trace, moments) {
+            trace.answered(moments);
+        }
+        Poll::Ready(reply)
     }
 }

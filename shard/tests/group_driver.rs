@@ -196,7 +196,9 @@ impl Shard {
                                 driver.handle(to, log, *request);
                             }
                         }
-                        ShardMessage::Reply { token, reply } => router.deliver(token, reply),
+                        ShardMessage::Reply { token, reply, .. } => {
+                            router.deliver(token, reply, None);
+                        }
                         ShardMessage::Cancel(_) | ShardMessage::Node(()) => {}
                     }
                 }

@@ -44,7 +44,7 @@ fn names(api: ApiKey) -> &'static [&'static str] {
     }
 }
 
-fn each_name(api: ApiKey, mut write: impl FnMut(&str)) {
+pub(super) fn each_name(api: ApiKey, mut write: impl FnMut(&str)) {
     match names(api) {
         [] => write(&format!("{api:?}")),
         several => several.iter().for_each(|name| write(name)),
@@ -82,7 +82,7 @@ fn requests_by_api(text: &mut Exposition, requests: &Snapshot) {
     }
 }
 
-fn summary_ms(family: &mut Family<'_>, request: &str, latency: &Histogram) {
+pub(super) fn summary_ms(family: &mut Family<'_>, request: &str, latency: &Histogram) {
     for (quantile, share) in QUANTILES {
         let labels = [("request", request), ("quantile", quantile)];
         family.sample(&labels, latency.quantile_us(share) as f64 / 1e3);

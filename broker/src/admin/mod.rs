@@ -17,6 +17,7 @@ mod process;
 mod retention;
 mod scrape;
 mod space_families;
+mod stages;
 mod usage;
 
 use std::io;
@@ -203,6 +204,7 @@ fn routes(admin: Admin) -> Router {
         .route("/metrics", get(metrics))
         .route("/health/live", get(health::live))
         .route("/health/ready", get(health::ready))
+        .route("/requests", get(stages::requests))
         .route("/retention", post(retention::run))
         .fallback(|| async { (StatusCode::NOT_FOUND, "nothing here; / lists what there is\n") })
         .with_state(admin)
@@ -213,6 +215,7 @@ async fn index(State(admin): State<Admin>) -> String {
     format!(
         "penstock {} node {} {}\n\n/metrics       Prometheus text\n/health/live   200 while the process works\n\
          /health/ready  200 while clients are served; says what is degraded\n\
+         /requests      the newest traced requests, where their time went\n\
          /retention     POST: looks for old segments now\n",
         env!("CARGO_PKG_VERSION"),
         settings.node_id,

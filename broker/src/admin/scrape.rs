@@ -9,7 +9,7 @@ use shard::runtime::port::{PortError, PortReply};
 use super::exposition::{Exposition, Kind};
 use super::{
     Admin, Phase, Running, SHARD_ANSWER_MAX, cleaner, families, groups, moves, node_families, process,
-    retention,
+    retention, stages,
 };
 use crate::node::NodeMessage;
 use crate::observe::metrics::Snapshot;
@@ -39,6 +39,7 @@ pub(super) async fn scrape(admin: &Admin) -> String {
     }
     node_families::write(&mut text, admin, &shards, &requests);
     families::write(&mut text, settings.node_id, &shards, &requests);
+    stages::write(&mut text, &requests.stages);
     retention::write(&mut text, &shards);
     cleaner::write(&mut text, &shards, wall_ms());
     moves::write(&mut text, &shards);

@@ -354,7 +354,8 @@ async fn read_once<E: Env>(
                         (charge, part_bytes) = (Some(granted.0), granted.1);
                     }
                     let read = read_of(&entries[part], terms, part_bytes, wait);
-                    match router.ask(shards[part], ShardRequest::Fetch(read)) {
+                    let request = ShardRequest::Fetch(read);
+                    match router.ask_traced(shards[part], request, context.asking()) {
                         Ok(asked) => open[part] = Some(asked),
                         Err(_) => assembly.answered(part, overloaded(entries[part].len())),
                     }

@@ -109,6 +109,8 @@ pub async fn begin<E: Env>(context: RequestContext<E>, request: ProduceRequest) 
     // As in Kafka the time begins when the records are appended.
     let timeout = Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0));
     let deadline = context.broker.env.now().after(timeout);
+    // Without acknowledgement no shard answers.
+    let trace = (acks != Some(Acks::None)).then(|| context.asking()).flatten();
     let asked: Vec<_> = plan
         .parts
         .into_iter()
@@ -123,7 +125,7 @@ pub async fn begin<E: Env>(context: RequestContext<E>, request: ProduceRequest) 
                 context
                     .broker
                     .router
-                    .ask(part.shard, ShardRequest::Append(append)),
+                    .ask_traced(part.shard, ShardRequest::Append(append), trace),
                 part.places,
             )
         })

@@ -145,6 +145,7 @@ pub fn resolve(written: &AsWritten, around: Surroundings<'_>) -> Result<Resolved
         idle_max: idle_max(layers.integer("connections.max.idle.ms", -1)),
         fetch_bytes_max: whole("fetch.max.bytes"),
         fetch_session_slots: whole("max.incremental.fetch.session.cache.slots"),
+        trace_interval: u32::try_from(whole("penstock.request.trace.interval")).unwrap_or(u32::MAX),
         group_series_max: whole("penstock.metrics.group.series.max"),
         producer_check_interval: millis("producer.id.expiration.check.interval.ms", 600_000),
         retention: RetentionSchedule {

@@ -60,6 +60,8 @@ pub struct Settings {
     pub producer_check_interval: Duration,
     /// `log.initial.task.delay.ms` and `log.retention.check.interval.ms`.
     pub retention: RetentionSchedule,
+    /// `penstock.request.trace.interval`; 0 is off.
+    pub trace_interval: u32,
     /// `penstock.metrics.group.series.max`.
     pub group_series_max: usize,
     /// Every key that was written, as text: the weakest layer under the dynamic ones.
@@ -124,6 +126,7 @@ impl Default for Settings {
             auto_create_topics: true,
             producer_check_interval: Duration::from_secs(600),
             retention: RetentionSchedule::default(),
+            trace_interval: 128,
             group_series_max: 100_000,
             fixed: Arc::default(),
         }

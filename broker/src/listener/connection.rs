@@ -13,8 +13,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use shard::budget::{BudgetClass, Charge};
 use shard::connection::order::{ConnectionOrder, SlotId};
-use shard::env::Env;
+use shard::env::{Env, Instant};
 use shard::net::{ByteReader, ByteStream, ByteWriter};
+use shard::trace::Trace;
 use storage::notify::Notify;
 
 use super::intake::{Intake, Room};
@@ -22,6 +23,7 @@ use super::progress::{FrameProgress, LOOK_INTERVAL, Verdict};
 use super::send::{Sent, send};
 use super::stranger;
 use crate::node::Broker;
+use crate::observe::stages::Traced;
 use crate::request::{self, CloseReason, Outcome, Started};
 
 /// Answers of one connection that are encoded and not yet with the kernel, bytes; above it no request starts: a peer that does not
@@ -72,6 +74,7 @@ impl ConnectionInfo {
 struct Answer {
     chunks: Vec<Bytes>,
     charge: Option<Charge>,
+    trace: Option<Traced>,
 }
 
 /// The state that the tasks of a connection share.
@@ -146,14 +149,16 @@ async fn read_requests<E: Env, R: ByteReader>(
     let frame_bytes_max = broker.settings.request_bytes_max;
     let mut progress = FrameProgress::new(broker.env.now(), broker.settings.idle_max);
     let mut is_first = true;
+    let mut arrival = Arrival::at(broker.env.now());
     loop {
         loop {
             match intake.take_frame(frame_bytes_max) {
                 Ok(Some((frame, charges))) => {
                     is_first = false;
-                    if let Err(reason) = start_request(broker, shared, frame, charges).await {
+                    if let Err(reason) = start_request(broker, shared, frame, charges, arrival).await {
                         return reason;
                     }
+                    arrival.first_byte = arrival.last_read;
                     progress.began(broker.env.now());
                 }
                 Ok(None) => break,
@@ -183,12 +188,38 @@ async fn read_requests<E: Env, R: ByteReader>(
             }
         };
         reader.set_deadline(Some(deadline));
+        let begins = intake.is_empty();
         match receive(broker, shared, &mut reader, &mut intake).await {
             Ok(()) => {}
             Err(CloseReason::Protocol(sentence)) => return not_ours(is_first, &intake, sentence),
             Err(reason) => return reason,
         }
+        arrival.read(broker.env.now(), begins);
         broker.env.breathe().await;
+    }
+}
+
+/// When the frame that comes next came.
+#[derive(Clone, Copy)]
+struct Arrival {
+    first_byte: Instant,
+    last_read: Instant,
+}
+
+impl Arrival {
+    fn at(now: Instant) -> Self {
+        Self {
+            first_byte: now,
+            last_read: now,
+        }
+    }
+
+    /// Bytes have come; those of a new frame if it `begins`.
+    fn read(&mut self, now: Instant, begins: bool) {
+        self.last_read = now;
+        if begins {
+            self.first_byte = now;
+        }
     }
 }
 
@@ -240,6 +271,7 @@ async fn start_request<E: Env>(
     shared: &Rc<Shared>,
     frame: Bytes,
     charges: Vec<Charge>,
+    arrival: Arrival,
 ) -> Result<(), CloseReason> {
     let kind = request::kind_of(&frame);
     shared
@@ -258,40 +290,64 @@ async fn start_request<E: Env>(
     }
     broker.router.room().await;
     let slot = shared.order.borrow_mut().start(kind);
-    match request::start(broker, &shared.info, frame).await {
+    let begin = |now| Trace::new(arrival.first_byte, arrival.last_read, now);
+    let trace = broker.metrics.stages.begin(&frame, || begin(broker.env.now()));
+    match request::start(broker, &shared.info, frame, trace.clone()).await {
         Ok(Started::Later(answer)) => {
             let (shared, broker) = (shared.clone(), broker.clone());
             broker.env.clone().spawn(async move {
                 let outcome = answer.await;
                 drop(charges);
-                finish(&broker, &shared, slot, outcome).await;
+                finish(&broker, &shared, slot, outcome, trace).await;
             });
             Ok(())
         }
         Ok(Started::Now(outcome)) => {
-            finish(broker, shared, slot, outcome).await;
+            finish(broker, shared, slot, outcome, trace).await;
             Ok(())
         }
         Err(reason) => {
-            finish(broker, shared, slot, Outcome::NoAnswer).await;
+            finish(broker, shared, slot, Outcome::NoAnswer, None).await;
             Err(reason)
         }
     }
 }
 
-async fn finish<E: Env>(broker: &Broker<E>, shared: &Shared, slot: SlotId, outcome: Outcome) {
+async fn finish<E: Env>(
+    broker: &Broker<E>,
+    shared: &Shared,
+    slot: SlotId,
+    outcome: Outcome,
+    trace: Option<Traced>,
+) {
+    if let Some(traced) = &trace {
+        traced.trace.encoded(broker.env.now());
+    }
     let answer = match outcome {
         Outcome::Answer(chunks, Some(charge)) => Some(Answer {
             chunks,
             charge: Some(charge),
+            trace,
         }),
         Outcome::Answer(chunks, None) => {
             let bytes = chunks.iter().map(|c| c.len() as u64).sum();
             // An answer above the ceiling (a very small budget) goes out uncharged: it exists already.
             let charge = broker.budget.charge(BudgetClass::Responses, bytes).await.ok();
-            Some(Answer { chunks, charge })
+            Some(Answer {
+                chunks,
+                charge,
+                trace,
+            })
         }
-        Outcome::NoAnswer => None,
+        Outcome::NoAnswer => {
+            if let Some(traced) = trace {
+                broker
+                    .metrics
+                    .stages
+                    .ended(&traced, broker.env.now(), broker.env.wall());
+            }
+            None
+        }
         Outcome::Close => {
             shared.is_aborted.set(true);
             None
@@ -310,10 +366,10 @@ enum Step {
 /// Sends answers in request order, as many as are ready with one call, then ends the connection.
 async fn write_answers<E: Env, W: ByteWriter>(shared: Rc<Shared>, mut writer: W, broker: Rc<Broker<E>>) {
     let mut chunks = VecDeque::new();
-    let mut charges = Vec::new();
+    let (mut charges, mut traces) = (Vec::new(), Vec::new());
     while let Step::Write = shared
         .changed
-        .until(|| next_step(&shared, &mut chunks, &mut charges))
+        .until(|| next_step(&shared, &broker.env, &mut chunks, &mut charges, &mut traces))
         .await
     {
         let bytes: usize = chunks.iter().map(Bytes::len).sum();
@@ -327,6 +383,12 @@ async fn write_answers<E: Env, W: ByteWriter>(shared: Rc<Shared>, mut writer: W,
             break;
         }
         broker.metrics.sent_bytes(bytes);
+        for traced in traces.drain(..) {
+            broker
+                .metrics
+                .stages
+                .ended(&traced, broker.env.now(), broker.env.wall());
+        }
         charges.clear();
         shared.unsent_bytes.set(0);
         shared.changed.notify();
@@ -341,11 +403,21 @@ async fn write_answers<E: Env, W: ByteWriter>(shared: Rc<Shared>, mut writer: W,
     shared.changed.notify();
 }
 
-fn next_step(shared: &Shared, chunks: &mut VecDeque<Bytes>, charges: &mut Vec<Charge>) -> Option<Step> {
+fn next_step(
+    shared: &Shared,
+    env: &impl Env,
+    chunks: &mut VecDeque<Bytes>,
+    charges: &mut Vec<Charge>,
+    traces: &mut Vec<Traced>,
+) -> Option<Step> {
     let mut order = shared.order.borrow_mut();
     while let Some(answer) = order.poll_answer() {
         chunks.extend(answer.chunks);
         charges.extend(answer.charge);
+        if let Some(traced) = answer.trace {
+            traced.trace.its_turn(env.now());
+            traces.push(traced);
+        }
     }
     if shared.is_aborted.get() {
         return Some(Step::End);

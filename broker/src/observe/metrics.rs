@@ -11,6 +11,7 @@ use storage::types::LogId;
 
 use super::histogram::Histogram;
 use super::progress::Progress;
+use super::stages::{StageTimes, Stages};
 use crate::request::CloseReason;
 
 /// The counters of one shard.
@@ -32,6 +33,8 @@ pub struct Metrics {
     start: OnceCell<Arc<Progress>>,
     /// Partitions of this shard whose log cannot be opened.
     offline: RefCell<BTreeSet<LogId>>,
+    /// Where the time of requests goes.
+    pub stages: Stages,
 }
 
 /// The counters at one moment; snapshots of several shards are added up.
@@ -61,6 +64,8 @@ pub struct Snapshot {
     pub logs_to_open: usize,
     /// Partitions whose log cannot be opened.
     pub offline_partitions: usize,
+    /// Where the time of requests went.
+    pub stages: StageTimes,
 }
 
 impl Metrics {
@@ -183,6 +188,7 @@ impl Metrics {
             commit_latency: self.commit_latency.borrow().clone(),
             logs_to_open: self.logs_to_open.get(),
             offline_partitions: self.offline.borrow().len(),
+            stages: self.stages.times(),
         }
     }
 }
@@ -202,6 +208,9 @@ impl Snapshot {
         self.commit_latency.merge(&other.commit_latency);
         self.logs_to_open += other.logs_to_open;
         self.offline_partitions += other.offline_partitions;
+        for (api, times) in &other.stages {
+            self.stages.entry(*api).or_default().merge(times);
+        }
         for (api, histogram) in &other.latency {
             self.latency.entry(*api).or_default().merge(histogram);
         }

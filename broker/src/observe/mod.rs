@@ -3,5 +3,6 @@
 pub mod metrics;
 pub mod progress;
 pub mod shard;
+pub mod stages;
 
 pub use ::shard::histogram;

@@ -8,6 +8,7 @@ use protocol::message::Message;
 use protocol::{ApiKey, ErrorCode, Str, Writer};
 use shard::budget::Charge;
 use shard::env::{Env, Instant};
+use shard::trace::Trace;
 
 use super::Outcome;
 use crate::listener::connection::ConnectionInfo;
@@ -32,10 +33,19 @@ pub struct RequestContext<E: Env> {
     pub received: Instant,
     /// What the handler charged for its answer before it read the data.
     pub charge: Cell<Option<Charge>>,
+    /// When what was done, if this request is traced.
+    pub trace: Option<Rc<Trace>>,
     pub(super) correlation_id: i32,
 }
 
 impl<E: Env> RequestContext<E> {
+    /// Shards are about to be asked: their part of the request's time begins.
+    pub fn asking(&self) -> Option<&Rc<Trace>> {
+        let trace = self.trace.as_ref()?;
+        trace.asked(self.broker.env.now());
+        Some(trace)
+    }
+
     /// Encodes the answer in the request's version.
     pub fn answer<M: Message>(&self, response: &M) -> Outcome {
         self.answer_in_version(response, self.version)

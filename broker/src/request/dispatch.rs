@@ -17,6 +17,7 @@ use super::{CloseReason, Outcome, RequestContext, Started};
 use crate::api;
 use crate::listener::connection::ConnectionInfo;
 use crate::node::Broker;
+use crate::observe::stages::Traced;
 
 /// Starts the request of a frame. For a Produce that ends when it has been handed to its owner shards, which may take a
 /// while: the connection starts nothing until then.
@@ -24,6 +25,7 @@ pub async fn start<E: Env>(
     broker: &Rc<Broker<E>>,
     connection: &Rc<ConnectionInfo>,
     frame: Bytes,
+    trace: Option<Traced>,
 ) -> Result<Started, CloseReason> {
     let bytes = frame.len();
     let mut reader = Reader::new(frame);
@@ -37,6 +39,7 @@ pub async fn start<E: Env>(
         client_id: header.client_id,
         received: broker.env.now(),
         charge: Cell::default(),
+        trace: trace.map(|traced| traced.trace),
         correlation_id: header.correlation_id,
     };
     let is_served = served(context.api_key).is_some_and(|s| (s.min..=s.max).contains(&context.version));

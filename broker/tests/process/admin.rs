@@ -156,3 +156,63 @@ pub(crate) fn well_formed(text: &str) {
     }
     assert!(families.len() > 60, "{}", families.len());
 }
+
+#[test]
+fn traced_requests_tell_where_their_time_went() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = ["penstock.shards=2", "penstock.request.trace.interval=1"];
+    let broker = Broker::start(dir.path(), &settings);
+    let mut client = Client::connect(broker.address);
+    create_topic(&mut client, "traced", 4);
+    for partition in 0..4 {
+        produce(&mut client, "traced", partition, 1).unwrap();
+    }
+    // A request has ended when the kernel has its answer: the client may read it a moment before the broker notes that.
+    drop(client.call::<_, MetadataResponse>(&MetadataRequest::default(), 4));
+    let (status, body) = broker.get("/requests");
+    assert!(status.contains("200"), "{status}");
+    let lines: Vec<serde_json::Value> = body.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let produces: Vec<_> = lines.iter().filter(|line| line["request"] == "Produce").collect();
+    assert_eq!(produces.len(), 4, "{body}");
+    for line in produces {
+        let stages = line["stages_us"].as_object().unwrap();
+        assert_eq!(stages.len(), 9, "{line}");
+        let sum: u64 = stages.values().map(|us| us.as_u64().unwrap()).sum();
+        let total = line["total_us"].as_u64().unwrap();
+        assert!(
+            sum <= total && total < sum + 9,
+            "the stages are all there is: {line}"
+        );
+        assert!(
+            stages["sync"].as_u64().unwrap() > 0,
+            "a produce waits for the disk: {line}"
+        );
+    }
+    let text = broker.get("/metrics").1;
+    let count = |stage| {
+        let name = format!("penstock_request_stage_seconds_count{{request=\"Produce\",stage=\"{stage}\"}}");
+        sample(&text, &name)
+    };
+    assert_eq!(
+        (count("sync"), count("hop"), count("wait")),
+        (Some(4.0), Some(4.0), None)
+    );
+    let local = "kafka_network_requestmetrics_localtimems_count{request=\"Produce\"}";
+    assert_eq!(sample(&text, local), Some(4.0));
+}
+
+#[test]
+fn no_request_is_traced_when_tracing_is_off() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = Broker::start(dir.path(), &["penstock.request.trace.interval=0"]);
+    let mut client = Client::connect(broker.address);
+    create_topic(&mut client, "untraced", 1);
+    produce(&mut client, "untraced", 0, 1).unwrap();
+    assert_eq!(broker.get("/requests").1, "");
+    assert!(
+        !broker
+            .get("/metrics")
+            .1
+            .contains("penstock_request_stage_seconds_count")
+    );
+}

@@ -174,6 +174,7 @@ impl Bed {
         ReplyTo {
             shard: ShardId(0),
             token,
+            is_traced: false,
         }
     }
 

@@ -80,6 +80,7 @@ impl Fixture {
         let to = ReplyTo {
             shard: ShardId(0),
             token,
+            is_traced: false,
         };
         self.coordinator.handle(to, request, self.now, self.wall);
         self.collect();
