@@ -16,6 +16,7 @@ mod http;
 pub mod kafka;
 pub mod kill;
 pub mod load;
+pub mod micro;
 mod place;
 pub mod process;
 pub mod report;

@@ -115,6 +115,7 @@ mod tests {
         WatchKey {
             shard: crate::ids::ShardId(shard),
             token,
+            is_traced: false,
         }
     }
 
