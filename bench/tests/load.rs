@@ -20,7 +20,7 @@ const SHORT: [&str; 8] = [
 ];
 
 /// Ways of sending and consuming; PID is the broker's.
-const CASES: [&str; 9] = [
+const CASES: [&str; 10] = [
     "--rate 2000 --keys zipf:1 --consumers 3 --check-crcs --pid PID",
     "--rate 2000 --linger 0ms --topics 3 --partitions 2 --producers 5 --subscriptions 2",
     "--rate 2000 --codec zstd --acks 1 --threads 2",
@@ -30,6 +30,7 @@ const CASES: [&str; 9] = [
     "--rate max --pre-encoded --idempotent true --producers 2",
     "--rate max --message-size 100 --batch-size 4KiB",
     "--rate 5000 --backlog 1MB --message-size 1000",
+    "--rate 500 --backlog 4MB --backlog-fast --producers 2 --pre-encoded",
 ];
 
 fn bench(words: &[&str]) -> Output {
@@ -61,6 +62,23 @@ fn is_whole(results: &Value, words: &[&str]) {
     assert_eq!(count("refused"), 0, "{words:?}: {totals}");
 }
 
+/// A run that is bounded in bytes ends long before its time.
+fn ends_at_its_bytes(broker: &Broker, dir: &Path) {
+    let (json, bootstrap) = (dir.join("bounded.json"), broker.bootstrap());
+    let mut words = "run --quiet --rate max --warmup 100ms --time 10m --interval 100ms --max-bytes 2MB"
+        .split(' ')
+        .collect::<Vec<_>>();
+    words.extend(["--json", json.to_str().expect("text"), "--bootstrap", &bootstrap]);
+    let out = bench(&words);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let text = std::fs::read_to_string(&json).expect("it was written");
+    let results: Value = serde_json::from_str(&text).expect("it is JSON");
+    is_whole(&results, &words);
+    let measured = results["phases"].as_array().and_then(|phases| phases.last());
+    let seconds = measured.and_then(|measured| measured["seconds"].as_f64());
+    assert!(seconds.is_some_and(|seconds| seconds < 300.0), "{measured:?}");
+}
+
 #[test]
 fn what_is_sent_is_acknowledged_and_consumed() {
     let dir = tempfile::tempdir().expect("a temporary folder");
@@ -82,6 +100,7 @@ fn what_is_sent_is_acknowledged_and_consumed() {
         assert_eq!(measured["broker"].is_null(), !case.contains("--pid"));
         assert_eq!(results["backlog"].is_null(), !case.contains("--backlog"));
     }
+    ends_at_its_bytes(&broker, dir.path());
     // Without acknowledgements some may be lost, though not by a broker that is well.
     let words = ["--rate", "1000", "--acks", "0"];
     is_whole(&run(&broker, dir.path(), &words), &words);

@@ -55,6 +55,7 @@ impl RunArguments {
                 .time
                 .or_else(|| of_file(|w| w.test_minutes))
                 .unwrap_or(Duration::from_secs(30)),
+            bytes_max: self.max_bytes,
             interval: self.interval.unwrap_or(Duration::from_secs(1)),
             backlog: self.backlog(workload)?,
             threads: self.threads.unwrap_or_else(|| (cores / 2).max(1)),
@@ -300,7 +301,11 @@ impl RunArguments {
             )));
         }
         let bytes = self.backlog.or(of_file).filter(|bytes| *bytes > 0);
-        Ok(bytes.map(|bytes| BacklogPlan { bytes, drain_share }))
+        Ok(bytes.map(|bytes| BacklogPlan {
+            bytes,
+            drain_share,
+            is_built_fast: self.backlog_fast,
+        }))
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use broker::client::{Address, Client, ClientError, EARLIEST, LATEST, NewTopic};
+use broker::client::{Address, Client, ClientError, EARLIEST, LATEST, NewTopic, TopicView};
 use broker::exit::{Failure, Status};
 use protocol::Str;
 
@@ -12,6 +12,9 @@ use super::plan::{Plan, TopicPlan};
 
 /// Topics of one request.
 const TOPICS_MAX: usize = 500;
+
+/// Before brokers are asked again for topics that they do not know yet.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// What threads know of brokers and topics.
 #[derive(Clone, Debug)]
@@ -88,7 +91,7 @@ impl Admin {
     /// A topic that does not exist, topics of different numbers of partitions, a leader that cannot be found.
     pub(super) fn look_up(&self, plan: &TopicPlan, from_earliest: bool) -> Result<Cluster, Failure> {
         let mut client = self.client();
-        let views = client.topics(Some(&plan.names))?;
+        let views = seen(plan, self.patience, || Ok(client.topics(Some(&plan.names))?))?;
         let mut partitions = None;
         for name in &plan.names {
             let Some(view) = views.get(name) else {
@@ -146,6 +149,28 @@ impl Admin {
     }
 }
 
+/// What the brokers say of the topics of a run. The one that is asked may hear of new ones, and of all their partitions, after the one
+/// that created them has answered: that is waited for.
+fn seen(
+    plan: &TopicPlan,
+    patience: Duration,
+    mut ask: impl FnMut() -> Result<BTreeMap<String, TopicView>, Failure>,
+) -> Result<BTreeMap<String, TopicView>, Failure> {
+    let began = Instant::now();
+    let is_whole = |view: &TopicView| view.partitions.len() == plan.partitions as usize;
+    loop {
+        let views = ask()?;
+        let are_whole = plan
+            .names
+            .iter()
+            .all(|name| views.get(name).is_some_and(is_whole));
+        if plan.exist || are_whole || began.elapsed() > patience {
+            return Ok(views);
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
 #[derive(Default)]
 struct Found {
     ids: BTreeMap<i32, usize>,
@@ -193,4 +218,67 @@ fn first_error(outcomes: Vec<(String, Result<(), ClientError>)>) -> Result<(), F
         outcome?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use broker::client::PartitionView;
+
+    use super::*;
+
+    fn view(name: &str, partitions: i32) -> BTreeMap<String, TopicView> {
+        let partition = PartitionView {
+            leader: Some(1),
+            leader_epoch: 0,
+            replicas: vec![1],
+            isr: vec![1],
+            offline: Vec::new(),
+        };
+        let view = TopicView {
+            name: name.to_owned(),
+            id: protocol::Uuid::default(),
+            is_internal: false,
+            partitions: (0..partitions)
+                .map(|number| (number, partition.clone()))
+                .collect(),
+        };
+        BTreeMap::from([(name.to_owned(), view)])
+    }
+
+    fn plan(exist: bool) -> TopicPlan {
+        TopicPlan {
+            names: vec!["t".into()],
+            exist,
+            partitions: 3,
+            replication_factor: -1,
+            configs: Vec::new(),
+            keep: false,
+        }
+    }
+
+    /// How many answers it took, and what the last one said.
+    fn after(plan: &TopicPlan, patience: Duration, answers: &[i32]) -> (usize, Option<usize>) {
+        let mut asked = 0;
+        let views = seen(plan, patience, || {
+            let partitions = answers[asked.min(answers.len() - 1)];
+            asked += 1;
+            Ok(if partitions == 0 {
+                BTreeMap::new()
+            } else {
+                view("t", partitions)
+            })
+        });
+        let views = views.expect("nobody fails");
+        (asked, views.get("t").map(|view| view.partitions.len()))
+    }
+
+    #[test]
+    fn a_new_topic_is_waited_for_until_all_its_partitions_are_known_and_an_old_one_is_not() {
+        let minute = Duration::from_secs(60);
+        assert_eq!(after(&plan(false), minute, &[0, 0, 2, 3]), (4, Some(3)));
+        assert_eq!(after(&plan(true), minute, &[0, 3]), (1, None));
+        // An existing topic has as many partitions as it has.
+        assert_eq!(after(&plan(true), minute, &[5]), (1, Some(5)));
+        assert_eq!(after(&plan(false), Duration::ZERO, &[0]).1, None);
+    }
 }

@@ -93,10 +93,15 @@ impl Span {
         let cpu_seconds = last.cpu_seconds - first.cpu_seconds;
         Some(Used {
             cpu_seconds,
+            system_seconds: last.system_seconds - first.system_seconds,
             cores: cpu_seconds / seconds.max(1e-9),
             cpu_seconds_per_gb: cpu_seconds * 1e9 / bytes.max(1.0),
             cpu_seconds_per_million: cpu_seconds * 1e6 / messages.max(1) as f64,
             resident_peak_bytes: last.resident_peak_bytes,
+            written_bytes: last
+                .written_bytes
+                .zip(first.written_bytes)
+                .map(|(last, first)| last.saturating_sub(first)),
         })
     }
 }

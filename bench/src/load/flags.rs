@@ -153,6 +153,9 @@ pub struct RunArguments {
     /// Time that counts [default: 30s]
     #[arg(long, value_parser = duration, help_heading = "Time")]
     pub time: Option<Duration>,
+    /// End when so many bytes of batches are acknowledged, though the time is not over, as 4GB
+    #[arg(long, value_parser = bytes, help_heading = "Time")]
+    pub max_bytes: Option<u64>,
     /// Time between two figures of the series [default: 1s]
     #[arg(long, value_parser = duration, help_heading = "Time")]
     pub interval: Option<Duration>,
@@ -163,6 +166,9 @@ pub struct RunArguments {
     /// Consumers wait until so many bytes of messages are there, as 2GB; then their draining them is measured
     #[arg(long, value_parser = bytes, help_heading = "Backlog and search")]
     pub backlog: Option<u64>,
+    /// Build the backlog as fast as possible; drain it beside --rate
+    #[arg(long, help_heading = "Backlog and search")]
+    pub backlog_fast: bool,
     /// The share of the backlog that is to be drained [default: 1]
     #[arg(long, help_heading = "Backlog and search")]
     pub backlog_drain_ratio: Option<f64>,

@@ -91,6 +91,8 @@ pub struct PhaseOutcome {
 pub struct Used {
     /// User and system time.
     pub cpu_seconds: f64,
+    /// The part of it in the kernel.
+    pub system_seconds: f64,
     /// The same in cores.
     pub cores: f64,
     /// CPU seconds for 10^9 bytes of keys and values, produced and consumed.
@@ -99,6 +101,8 @@ pub struct Used {
     pub cpu_seconds_per_million: f64,
     /// The most resident memory since the process began, bytes.
     pub resident_peak_bytes: u64,
+    /// Bytes that it had storage write, those in the page cache included; `None` where the system does not tell.
+    pub written_bytes: Option<u64>,
 }
 
 /// A step of the search.

@@ -35,6 +35,8 @@ pub struct Plan {
     pub warmup: Duration,
     /// Time that counts.
     pub time: Duration,
+    /// Bytes of batches after which the run ends, whatever its time.
+    pub bytes_max: Option<u64>,
     /// Time between two figures of the series.
     pub interval: Duration,
     /// A backlog that is built up and drained.
@@ -157,6 +159,8 @@ pub struct BacklogPlan {
     pub bytes: u64,
     /// The share of it that is to be drained.
     pub drain_share: f64,
+    /// It is built as fast as possible, whatever the rate.
+    pub is_built_fast: bool,
 }
 
 /// A plan as results tell it.

@@ -122,13 +122,28 @@ fn conduct(conductor: &mut Conductor<'_>, command: String) -> Result<Outcome, Fa
     let from = conductor.phases.last().and_then(|phase| phase.until);
     let from = from.unwrap_or_else(|| conductor.soon());
     conductor.begin(from, MEASURED, rate);
-    let until = from + conductor.intervals(time);
-    conductor.end_phase(until);
+    let until = measure_until(conductor, from + conductor.intervals(time))?;
     conductor.plan(until, &[Change::Idle]);
     conductor.advance(until)?;
     tail(conductor)?;
     conductor.shared.control.abort();
     Ok(outcome(conductor, command, steps, drained))
+}
+
+/// Lets the last phase go on until then, or until there are as many bytes as there may be. When it ends.
+fn measure_until(conductor: &mut Conductor<'_>, until: u64) -> Result<u64, Failure> {
+    let mut until = until;
+    if let Some(bytes_max) = conductor.shared.plan.bytes_max {
+        // The last interval is left, so that all threads know of the end before it.
+        while conductor.soon() + 1 < until {
+            conductor.step()?;
+            if conductor.totals.acknowledged_bytes >= bytes_max {
+                until = conductor.soon().min(until);
+            }
+        }
+    }
+    conductor.end_phase(until);
+    Ok(until)
 }
 
 /// Begins the load; what is sent until the next phase does not count.
@@ -152,7 +167,11 @@ fn build_and_drain(
     let wanted = (backlog.bytes / message_bytes).max(1);
     let from = conductor.soon();
     conductor.plan(from, &[Change::Pause(true)]);
-    conductor.begin(from, "build", rate);
+    let fast = backlog.is_built_fast;
+    conductor.begin(from, "build", rate.filter(|_| !fast));
+    if fast {
+        conductor.plan(from, &[Change::Maximum]);
+    }
     let mut last = (Instant::now(), 0);
     while conductor.behind() < wanted {
         conductor.step()?;
@@ -167,6 +186,9 @@ fn build_and_drain(
     let messages = conductor.behind();
     conductor.plan(drained, &[Change::Pause(false)]);
     conductor.begin(drained, "drain", rate);
+    if let Some(rate) = rate.filter(|_| fast) {
+        conductor.plan(drained, &[Change::Rate(rate)]);
+    }
     conductor.advance(drained)?;
     let most = conductor.behind();
     let enough = ((1.0 - backlog.drain_share).max(0.0) * most as f64) as u64;

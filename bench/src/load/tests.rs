@@ -158,6 +158,7 @@ fn plan() -> Plan {
         },
         warmup: Duration::from_millis(200),
         time: Duration::from_secs(2),
+        bytes_max: None,
         interval: Duration::from_millis(200),
         backlog: None,
         threads: 1,

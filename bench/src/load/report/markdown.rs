@@ -159,10 +159,12 @@ fn used(outcome: &Outcome, out: &mut String) {
         "phase",
         "process",
         "CPU s",
+        "in the kernel",
         "cores",
         "CPU s/GB",
         "CPU s/million",
         "peak RSS MB",
+        "written MB",
     ];
     heading(&columns, 2, out);
     for phase in shown(outcome) {
@@ -175,10 +177,13 @@ fn used(outcome: &Outcome, out: &mut String) {
                 phase.name.clone(),
                 process.to_owned(),
                 format!("{:.2}", used.cpu_seconds),
+                format!("{:.2}", used.system_seconds),
                 format!("{:.3}", used.cores),
                 format!("{:.3}", used.cpu_seconds_per_gb),
                 format!("{:.2}", used.cpu_seconds_per_million),
                 format!("{:.0}", used.resident_peak_bytes as f64 / 1e6),
+                used.written_bytes
+                    .map_or_else(String::new, |bytes| format!("{:.0}", bytes as f64 / 1e6)),
             ];
             row(&cells, out);
         }
