@@ -1,8 +1,9 @@
 /*
  * Produces records of one size to one topic as fast as librdkafka goes, waits for every answer, and prints one line of JSON:
- *   produce BOOTSTRAP TOPIC RECORD_BYTES WARMUP_RECORDS RECORDS ACKS RECORDS_PER_SECOND [PROPERTY=VALUE ...]
- * The warm-up is not part of the figures; between it and the measured part the program waits for a line on standard input.
- * RECORDS_PER_SECOND paces the measured part; 0 is as fast as it goes. The delivery latency of one record in SAMPLE is taken.
+ *   produce BOOTSTRAP TOPIC RECORD_BYTES WARMUP_SECONDS SECONDS RECORDS_MAX ACKS RECORDS_PER_SECOND [PROPERTY=VALUE ...]
+ * The warm-up is not part of the figures; between it and the measured part the program waits for a line on standard input. Each of
+ * the two ends after its time, or after RECORDS_MAX records. RECORDS_PER_SECOND paces both; 0 is as fast as it goes. The delivery
+ * latency of one record in SAMPLE is taken. `produce version` prints the version of librdkafka.
  */
 #include <librdkafka/rdkafka.h>
 #include <errno.h>
@@ -76,9 +77,14 @@ static char *payload_of(size_t size) {
     return payload;
 }
 
-static void send_all(rd_kafka_t *producer, rd_kafka_topic_t *topic, char *payload, size_t size, uint64_t count, uint64_t per_second) {
+/* Sends for so many seconds, and no more than `count` records. How many it were. */
+static uint64_t send_all(rd_kafka_t *producer, rd_kafka_topic_t *topic, char *payload, size_t size, double seconds, uint64_t count,
+                         uint64_t per_second) {
     double started = seconds_now();
-    for (uint64_t sent = 0; sent < count;) {
+    uint64_t sent = 0;
+    int may_be_over = 1;
+    while (sent < count) {
+        if ((per_second || may_be_over) && seconds_now() - started >= seconds) break;
         if (per_second) {
             double ahead = (double)sent / (double)per_second - (seconds_now() - started);
             if (ahead > 0) {
@@ -92,8 +98,10 @@ static void send_all(rd_kafka_t *producer, rd_kafka_topic_t *topic, char *payloa
         if (sample) *sample = seconds_now();
         if (rd_kafka_produce(topic, RD_KAFKA_PARTITION_UA, 0, payload, size, NULL, 0, sample) == 0) {
             sent++;
+            may_be_over = sent % 64 == 0;
             if (sent % 256 == 0) rd_kafka_poll(producer, 0);
         } else if (rd_kafka_last_error() == RD_KAFKA_RESP_ERR__QUEUE_FULL) {
+            may_be_over = 1;
             rd_kafka_poll(producer, 5);
         } else {
             fail("produce", rd_kafka_err2str(rd_kafka_last_error()));
@@ -101,11 +109,19 @@ static void send_all(rd_kafka_t *producer, rd_kafka_topic_t *topic, char *payloa
     }
     if (rd_kafka_flush(producer, FLUSH_LIMIT_MS)) fail("flush", "records without an answer");
     if (failed) fail("delivery", rd_kafka_err2str(first_error));
+    return sent;
 }
 
 static void set(rd_kafka_conf_t *conf, const char *name, const char *value) {
     char why[512];
     if (rd_kafka_conf_set(conf, name, value, why, sizeof why) != RD_KAFKA_CONF_OK) fail(name, why);
+}
+
+static double fraction(const char *text) {
+    char *end;
+    double value = strtod(text, &end);
+    if (*end || end == text || value < 0) fail(text, "is no number of seconds");
+    return value;
 }
 
 static uint64_t number(const char *text) {
@@ -117,13 +133,17 @@ static uint64_t number(const char *text) {
 }
 
 int main(int count, char **arguments) {
-    if (count < 8) fail("usage", "produce BOOTSTRAP TOPIC RECORD_BYTES WARMUP_RECORDS RECORDS ACKS RECORDS_PER_SECOND [PROPERTY=VALUE ...]");
+    if (count == 2 && !strcmp(arguments[1], "version")) {
+        puts(rd_kafka_version_str());
+        return 0;
+    }
+    if (count < 9) fail("usage", "produce BOOTSTRAP TOPIC RECORD_BYTES WARMUP_SECONDS SECONDS RECORDS_MAX ACKS RECORDS_PER_SECOND [PROPERTY=VALUE ...]");
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
     set(conf, "bootstrap.servers", arguments[1]);
-    set(conf, "acks", arguments[6]);
+    set(conf, "acks", arguments[7]);
     set(conf, "queue.buffering.max.messages", "400000");
     set(conf, "queue.buffering.max.kbytes", "524288");
-    for (int i = 8; i < count; i++) {
+    for (int i = 9; i < count; i++) {
         char *value = strchr(arguments[i], '=');
         if (!value) fail(arguments[i], "is not PROPERTY=VALUE");
         *value = 0;
@@ -136,26 +156,27 @@ int main(int count, char **arguments) {
     rd_kafka_topic_t *topic = rd_kafka_topic_new(producer, arguments[2], NULL);
     if (!topic) fail("topic", rd_kafka_err2str(rd_kafka_last_error()));
     size_t size = number(arguments[3]);
-    uint64_t warmup = number(arguments[4]), records = number(arguments[5]), per_second = number(arguments[7]);
+    double warmup = fraction(arguments[4]), seconds = fraction(arguments[5]);
+    uint64_t records_max = number(arguments[6]), per_second = number(arguments[8]);
     char *payload = payload_of(size);
 
-    send_all(producer, topic, payload, size, warmup, 0);
+    send_all(producer, topic, payload, size, warmup, records_max, per_second);
     puts("warm");
     fflush(stdout);
     char line[16];
     if (!fgets(line, sizeof line, stdin)) fail("standard input", "closed before the measured part");
     delivered = 0;
-    uint64_t sampled = (records + SAMPLE - 1) / SAMPLE;
-    samples = calloc(sampled + 1, sizeof *samples);
+    samples = calloc(records_max / SAMPLE + 2, sizeof *samples);
     if (!samples) fail("samples", "no memory");
     double started = seconds_now(), cpu = cpu_seconds();
-    send_all(producer, topic, payload, size, records, per_second);
+    uint64_t sent = send_all(producer, topic, payload, size, seconds, records_max, per_second);
     double took = seconds_now() - started;
     cpu = cpu_seconds() - cpu;
+    uint64_t sampled = (sent + SAMPLE - 1) / SAMPLE;
     qsort(samples, sampled, sizeof *samples, by_size);
-    printf("{\"bytes\":%llu,\"seconds\":%.3f,\"client_cpu_seconds\":%.2f,\"latency_ms\":[%.3f,%.3f,%.3f],\"version\":\"%s\"}\n",
+    printf("{\"bytes\":%llu,\"seconds\":%.3f,\"client_cpu_seconds\":%.2f,\"latency_ms\":[%.3f,%.3f,%.3f]}\n",
            (unsigned long long)(delivered * size), took, cpu, percentile(sampled, 50), percentile(sampled, 99),
-           percentile(sampled, 99.9), rd_kafka_version_str());
+           percentile(sampled, 99.9));
     rd_kafka_topic_destroy(topic);
     rd_kafka_destroy(producer);
     free(payload);

@@ -37,9 +37,17 @@ impl Target {
     /// # Errors
     /// No free port, or the binary cannot be built.
     pub fn new(kind: Kind, dir: &Path, overrides: &[&str]) -> Result<Self> {
+        Self::with_heap(kind, dir, "512m", overrides)
+    }
+
+    /// The same with another heap for Kafka, as the JVM takes it.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with_heap(kind: Kind, dir: &Path, heap: &str, overrides: &[&str]) -> Result<Self> {
         match kind {
             Kind::Penstock(profile) => Ok(Self::Penstock(Box::new(Broker::new(profile, dir, overrides)?))),
-            Kind::Kafka => Ok(Self::Kafka(KafkaOptions::new(dir, "512m", overrides)?, None)),
+            Kind::Kafka => Ok(Self::Kafka(KafkaOptions::new(dir, heap, overrides)?, None)),
         }
     }
 
@@ -79,6 +87,14 @@ impl Target {
                 drop(running.take()); // this stops it in order
                 Ok(())
             }
+        }
+    }
+
+    /// Process id, while it runs.
+    pub fn pid(&self) -> Option<u32> {
+        match self {
+            Self::Penstock(broker) => broker.pid(),
+            Self::Kafka(_, running) => running.as_ref().map(Kafka::pid),
         }
     }
 

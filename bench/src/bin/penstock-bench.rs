@@ -1,10 +1,15 @@
-//! `penstock-bench`: load for any broker of the Kafka protocol. `penstock-bench run --help` says what it can do.
+//! `penstock-bench`: load for any broker of the Kafka protocol, and brokers side by side. `penstock-bench run --help` and
+//! `penstock-bench compare --help` say what it can do.
 
 use std::path::Path;
 use std::process::ExitCode;
 
+use bench::clients::require_all;
+use bench::compare::arguments::CompareArguments;
+use bench::compare::{self, list};
 use bench::load::arguments::RunArguments;
 use bench::load::{Outcome, report, run};
+use bench::report::write_result;
 use broker::exit::{Failure, Status};
 use clap::{Parser, Subcommand};
 
@@ -12,7 +17,8 @@ use clap::{Parser, Subcommand};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Load for any broker of the Kafka protocol: latency without coordinated omission, throughput, what the broker uses.
+/// Load for any broker of the Kafka protocol: latency without coordinated omission, throughput, what the broker uses; and brokers side
+/// by side.
 #[derive(Parser)]
 #[command(name = "penstock-bench", version)]
 struct CommandLine {
@@ -23,6 +29,7 @@ struct CommandLine {
 #[derive(Subcommand)]
 enum Command {
     Run(Box<RunArguments>),
+    Compare(Box<CompareArguments>),
 }
 
 fn main() -> ExitCode {
@@ -37,8 +44,11 @@ fn main() -> ExitCode {
             };
         }
     };
-    let Command::Run(arguments) = line.command;
-    match measure(&arguments) {
+    let done = match line.command {
+        Command::Run(arguments) => measure(&arguments),
+        Command::Compare(arguments) => compare(&arguments),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("penstock-bench: {failure}");
@@ -49,13 +59,8 @@ fn main() -> ExitCode {
 
 fn measure(arguments: &RunArguments) -> Result<(), Failure> {
     let plan = arguments.plan()?;
-    // A report that cannot be written is no news after an hour.
-    for file in [&arguments.json, &arguments.markdown, &arguments.html]
-        .into_iter()
-        .flatten()
-    {
-        write(file, "")?;
-    }
+    let files = [&arguments.json, &arguments.markdown, &arguments.html];
+    can_be_written(&files.map(Option::as_deref))?;
     let mut say = |line: &str| {
         if !arguments.quiet {
             eprintln!("{line}");
@@ -80,6 +85,50 @@ fn write_reports(arguments: &RunArguments, outcome: &Outcome) -> Result<(), Fail
     Ok(())
 }
 
+#[allow(clippy::print_stdout, reason = "a command-line program")]
+fn compare(arguments: &CompareArguments) -> Result<(), Failure> {
+    if arguments.list {
+        print!("{}", list());
+        return Ok(());
+    }
+    let plan = arguments.plan()?;
+    let files = [&arguments.json, &arguments.markdown, &arguments.html];
+    can_be_written(&files.map(Option::as_deref))?;
+    let unavailable = |sentence: String| Failure::new(Status::Unavailable, sentence);
+    let outcome = compare::run(&plan, repeat(), &mut |line| eprintln!("{line}"))
+        .map_err(|error| unavailable(error.to_string()))?;
+    let (markdown, json, html) = (
+        compare::report::markdown(&outcome),
+        compare::report::json(&outcome),
+        compare::report::html(&outcome),
+    );
+    match &arguments.markdown {
+        Some(file) => write(file, &markdown)?,
+        None => print!("{markdown}"),
+    }
+    for (file, text) in [(&arguments.json, &json), (&arguments.html, &html)] {
+        if let Some(file) = file {
+            write(file, text)?;
+        }
+    }
+    if arguments.write {
+        for (name, text) in [("md", &markdown), ("json", &json), ("html", &html)] {
+            write_result(&format!("side-by-side.{name}"), text)
+                .map_err(|error| Failure::new(Status::Io, error.to_string()))?;
+        }
+    }
+    match outcome.failures() {
+        0 if outcome.skipped.is_empty() || !require_all() => Ok(()),
+        0 => Err(unavailable(outcome.skipped.join("; "))),
+        runs => Err(unavailable(format!("{runs} runs failed; the report says which"))),
+    }
+}
+
+/// A report that cannot be written is no news after an hour.
+fn can_be_written(files: &[Option<&Path>]) -> Result<(), Failure> {
+    files.iter().flatten().try_for_each(|file| write(file, ""))
+}
+
 fn write(file: &Path, text: &str) -> Result<(), Failure> {
     std::fs::write(file, text).map_err(|error| {
         Failure::new(
@@ -95,4 +144,9 @@ fn command() -> String {
         .chain(std::env::args().skip(1))
         .collect::<Vec<_>>()
         .join(" ")
+}
+
+/// How a comparison is repeated, with the folder's place left out.
+fn repeat() -> String {
+    bench::report::command("penstock-bench")
 }

@@ -38,7 +38,7 @@ mod search;
 mod stats;
 #[cfg(test)]
 mod tests;
-mod values;
+pub(crate) mod values;
 mod worker;
 
 pub use keys::Keys;

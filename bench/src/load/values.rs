@@ -8,7 +8,7 @@ use super::flags::RateWords;
 use super::keys::Keys;
 
 /// `123`, `16KiB`, `2GB`.
-pub(super) fn bytes(text: &str) -> Result<u64, String> {
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     let (number, unit) = split(text);
     let factor = match unit.to_ascii_lowercase().as_str() {
         "" | "b" => 1.0,
@@ -28,7 +28,7 @@ pub(super) fn bytes(text: &str) -> Result<u64, String> {
 }
 
 /// `500us`, `5ms`, `30s`, `2m`, `1h`.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = split(text);
     let factor = match unit {
         "us" => 1e-6,
@@ -51,7 +51,7 @@ fn split(text: &str) -> (&str, &str) {
     (number.trim(), unit.trim())
 }
 
-pub(super) fn pair(text: &str) -> Result<(String, String), String> {
+pub(crate) fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
         _ => Err("it has to be NAME=VALUE, as retention.ms=60000".into()),

@@ -14,8 +14,7 @@ td:first-child,th:first-child{text-align:left}svg{width:100%;height:auto;margin:
 /// The page.
 pub fn html(outcome: &Outcome) -> String {
     let mut out = format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{0}</title><style>{STYLE}</style></head><body>\n<h1>{0}</h1>\n<p>On {1}.<br/>Measured with <code>{2}</code>.</p>\n<ul>",
-        escape(&outcome.name),
+        "<p>On {}.<br/>Measured with <code>{}</code>.</p>\n<ul>",
         escape(&outcome.host),
         escape(&outcome.command)
     );
@@ -27,17 +26,24 @@ pub fn html(outcome: &Outcome) -> String {
         out.push_str(&plot.svg());
         out.push('\n');
     }
-    tables(outcome, &mut out);
-    out.push_str("</body></html>\n");
-    out
-}
-
-/// The tables of the Markdown report.
-fn tables(outcome: &Outcome, out: &mut String) {
     let text = super::markdown(outcome);
     let from = text.find("\n## ").unwrap_or(0);
+    tables(&text[from..], &mut out);
+    page(&outcome.name, &out)
+}
+
+/// A page that needs nothing else.
+pub(crate) fn page(title: &str, body: &str) -> String {
+    format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{0}</title><style>{STYLE}</style></head><body>\n<h1>{0}</h1>\n{body}</body></html>\n",
+        escape(title)
+    )
+}
+
+/// Headings, tables and paragraphs of a Markdown report.
+pub(crate) fn tables(text: &str, out: &mut String) {
     let mut in_table = false;
-    for line in text[from..].lines() {
+    for line in text.lines() {
         if !line.starts_with('|') && in_table {
             out.push_str("</table>\n");
             in_table = false;

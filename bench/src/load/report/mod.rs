@@ -5,9 +5,11 @@ mod markdown;
 mod svg;
 
 pub use html::html;
+pub(crate) use html::{page, tables};
 pub use markdown::markdown;
 #[cfg(test)]
-pub(super) use svg::is_well_formed as check_well_formed;
+pub(crate) use svg::is_well_formed as check_well_formed;
+pub(crate) use svg::{Line, Plot, Scale};
 
 use super::outcome::Outcome;
 

@@ -21,7 +21,7 @@ const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00
 
 /// How values lie on an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Scale {
+pub(crate) enum Scale {
     /// Evenly.
     Linear,
     /// By powers of ten.
@@ -32,18 +32,18 @@ pub(super) enum Scale {
 
 /// A line.
 #[derive(Clone, Debug)]
-pub(super) struct Line {
-    pub(super) name: String,
-    pub(super) points: Vec<(f64, f64)>,
+pub(crate) struct Line {
+    pub(crate) name: String,
+    pub(crate) points: Vec<(f64, f64)>,
 }
 
 /// A plot.
 #[derive(Clone, Debug)]
-pub(super) struct Plot {
-    pub(super) title: String,
-    pub(super) x: (&'static str, Scale),
-    pub(super) y: (&'static str, Scale),
-    pub(super) lines: Vec<Line>,
+pub(crate) struct Plot {
+    pub(crate) title: String,
+    pub(crate) x: (&'static str, Scale),
+    pub(crate) y: (&'static str, Scale),
+    pub(crate) lines: Vec<Line>,
 }
 
 impl Scale {
@@ -141,7 +141,7 @@ impl Axis {
 
 impl Plot {
     /// The plot as an `svg` element.
-    pub(super) fn svg(&self) -> String {
+    pub(crate) fn svg(&self) -> String {
         let all = || self.lines.iter().flat_map(|line| line.points.iter());
         let x = Axis::new(self.x.1, all().map(|point| point.0), (LEFT, WIDTH - RIGHT));
         let y = Axis::new(self.y.1, all().map(|point| point.1), (HEIGHT - BOTTOM, TOP));
