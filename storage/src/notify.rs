@@ -125,10 +125,102 @@ fn poll_entries<F: Future>(entries: &mut [Entry<F>], context: &mut Context<'_>) 
     if pending { Poll::Pending } else { Poll::Ready(()) }
 }
 
+/// Runs futures side by side, at most `at_once` of them: the next begins when one has ended. Gives their results in order, or the
+/// first error; then no more are begun, and those under way are driven to their ends, as in [`join_all`].
+pub(crate) async fn try_join_bounded<T, E, F: Future<Output = Result<T, E>>>(
+    futures: impl IntoIterator<Item = F>,
+    at_once: usize,
+) -> Result<Vec<T>, E> {
+    let mut waiting = futures.into_iter().enumerate();
+    let mut running: Vec<(usize, Pin<Box<F>>)> = Vec::with_capacity(at_once);
+    let mut values: Vec<Option<T>> = Vec::new();
+    let mut failed = None;
+    poll_fn(|context| {
+        loop {
+            while running.len() < at_once && failed.is_none() {
+                let Some((index, future)) = waiting.next() else {
+                    break;
+                };
+                values.push(None);
+                running.push((index, Box::pin(future)));
+            }
+            let before = running.len();
+            running.retain_mut(|(index, future)| match future.as_mut().poll(context) {
+                Poll::Pending => true,
+                Poll::Ready(Ok(value)) => {
+                    values[*index] = Some(value);
+                    false
+                }
+                Poll::Ready(Err(error)) => {
+                    failed.get_or_insert(error);
+                    false
+                }
+            });
+            match running.len() {
+                0 if before == 0 => return Poll::Ready(()),
+                left if left == before => return Poll::Pending,
+                _ => {} // there is room for the next
+            }
+        }
+    })
+    .await;
+    match failed {
+        Some(error) => Err(error),
+        None => Ok(values.into_iter().flatten().collect()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::pin::pin;
+
+    /// Ends at the third poll, with an error if `number` is `bad`; counts those under way.
+    async fn third_poll(number: usize, bad: usize, under_way: &Cell<usize>) -> Result<usize, usize> {
+        under_way.set(under_way.get() + 1);
+        let mut polls = 0;
+        poll_fn(|_| {
+            polls += 1;
+            if polls < 3 { Poll::Pending } else { Poll::Ready(()) }
+        })
+        .await;
+        under_way.set(under_way.get() - 1);
+        if number == bad { Err(number) } else { Ok(number) }
+    }
+
+    /// Runs ten of them, four at once. Gives the result, how many were begun, and how many were under way at most.
+    fn ten(bad: usize) -> (Result<Vec<usize>, usize>, usize, usize) {
+        let (under_way, begun, most) = (Cell::new(0), Cell::new(0), Cell::new(0));
+        let futures = (0..10).map(|number| {
+            begun.set(begun.get() + 1);
+            third_poll(number, bad, &under_way)
+        });
+        let mut all = pin!(try_join_bounded(futures, 4));
+        let mut cx = Context::from_waker(Waker::noop());
+        for _ in 0..100 {
+            let polled = all.as_mut().poll(&mut cx);
+            most.set(most.get().max(under_way.get()));
+            if let Poll::Ready(result) = polled {
+                assert_eq!(under_way.get(), 0, "none is dropped on its way");
+                return (result, begun.get(), most.get());
+            }
+        }
+        panic!("it does not end")
+    }
+
+    #[test]
+    fn no_more_run_at_once_than_may_and_the_results_are_in_order() {
+        let (result, begun, most) = ten(10);
+        assert_eq!(result, Ok((0..10).collect()));
+        assert_eq!((begun, most), (10, 4));
+    }
+
+    #[test]
+    fn after_an_error_none_is_begun_and_those_under_way_go_on_to_their_ends() {
+        let (result, begun, most) = ten(2);
+        assert_eq!(result, Err(2));
+        assert_eq!((begun, most), (4, 4));
+    }
 
     #[test]
     fn a_waiter_is_asked_again_after_each_notification() {

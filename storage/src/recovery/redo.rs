@@ -1,12 +1,14 @@
-//! Applies journal frames to segment files: per log in order, gap-free, to the positions the frames name. Bytes are
-//! collected and written in long stretches; blocks at the edges are read first and kept where the journal says nothing.
+//! Applies journal frames to segment files: per log in order, gap-free, to the positions the frames name. What a frame needs of the
+//! disk waits until much has come together; then several logs at a time are written, since each waits for the disk most of the
+//! time.
 
 mod files;
+mod log;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use files::{Extent, extent_crc};
+use log::{LogRedo, Step};
 
 use super::record::{DamageRecord, LogRecord};
 use super::rested::RestedLogs;
@@ -14,12 +16,14 @@ use crate::disk::Disk;
 use crate::error::{Damage, StorageError};
 use crate::journal::frame::{Frame, FrameKind, OpenPayload};
 use crate::journal::{FrameHeader, Incarnation};
-use crate::layout::SegmentFile as SegmentFileKind;
-use crate::log::segment_path;
+use crate::notify::try_join_bounded;
 use crate::types::{LogId, Offset};
 
-/// Collected bytes of all logs above which they are written, bytes.
-const COLLECTED_BYTES_MAX: usize = 64 << 20;
+/// Bytes of frames of all logs above which they are written, bytes.
+const HELD_BYTES_MAX: usize = 64 << 20;
+
+/// Log directories that are written at a time.
+const DIRECTORIES_AT_ONCE: usize = 32;
 
 /// The replay of one log directory.
 pub(crate) struct Redo<'a, D: Disk> {
@@ -32,36 +36,8 @@ pub(crate) struct Redo<'a, D: Disk> {
     rested: RestedLogs,
     /// The segments that the checkpoint says are whole below: those of each log below this one.
     settled: BTreeMap<LogId, Offset>,
-    collected_bytes: usize,
+    held_bytes: usize,
     written_bytes: u64,
-}
-
-/// One log of the journal.
-struct LogRedo {
-    id: LogId,
-    name: String,
-    dir: PathBuf,
-    /// Segment and position behind the last applied byte; `None` before the first data frame.
-    end: Option<(Offset, u32)>,
-    end_offset: Offset,
-    /// Where the log starts, if a frame moved that.
-    log_start: Option<Offset>,
-    /// Bytes to be written, ending at `end`.
-    collected: Vec<u8>,
-    /// An extent that was not durable is torn: what follows does not count.
-    is_cut: bool,
-    /// A frame made the log shorter.
-    is_truncated: bool,
-    /// The log was not of class `fsync`: its segments may hold more than its frames.
-    is_loose: bool,
-    /// The last segment that was not there although frames go on in its middle: it was deleted after them, so the log
-    /// must start above it.
-    skipped: Option<Offset>,
-    /// Segments that are shorter than what was durable, and what is wrong with them unless the log starts above. Then they were
-    /// deleted, and a replay, this one or one before it that did not come to its end, made them again of the frames there are.
-    half_made: BTreeMap<Offset, Box<Damage>>,
-    /// What was durable is not as its frames say. The log is left as it is; the others go on.
-    damage: Option<Box<Damage>>,
 }
 
 impl<'a, D: Disk> Redo<'a, D> {
@@ -76,7 +52,7 @@ impl<'a, D: Disk> Redo<'a, D> {
             retired: BTreeSet::new(),
             rested: RestedLogs::new(),
             settled: records.filter_map(place).collect(),
-            collected_bytes: 0,
+            held_bytes: 0,
             written_bytes: 0,
         }
     }
@@ -96,36 +72,13 @@ impl<'a, D: Disk> Redo<'a, D> {
             return self.rest(key, frame);
         }
         if header.kind == FrameKind::Open {
-            return self.open(key, frame.payload).await;
+            return self.open(key, frame.payload);
         }
         let Some(log) = self.logs.get_mut(&key) else {
             return Err(self.unnamed(header));
         };
-        if log.is_cut {
-            return Ok(());
-        }
-        log.is_loose |= header.is_loose;
-        // Bytes of segments that were whole and synced when the checkpoint was written. Since then compaction may have put
-        // others in their place.
-        let is_data = matches!(header.kind, FrameKind::Append | FrameKind::Extent);
-        if is_data
-            && self
-                .settled
-                .get(&log.id)
-                .is_some_and(|place| header.segment < *place)
-        {
-            return Ok(());
-        }
-        if header.kind == FrameKind::Truncate
-            && let Some(place) = self.settled.get_mut(&log.id)
-        {
-            *place = header.segment.min(*place); // what was whole above is gone
-        }
-        let before = log.collected.len();
-        let applied = log.apply(self.disk, frame, durable).await;
-        self.written_bytes += log.unless_damaged(applied)?;
-        self.collected_bytes = self.collected_bytes + log.collected.len() - before;
-        if self.collected_bytes > COLLECTED_BYTES_MAX {
+        self.held_bytes += log.take_frame(frame, durable)?;
+        if self.held_bytes > HELD_BYTES_MAX {
             self.write_all().await?;
         }
         Ok(())
@@ -142,12 +95,15 @@ impl<'a, D: Disk> Redo<'a, D> {
         match self.logs.get_mut(&(self.shard, header.incarnation)) {
             // Each file names its logs again.
             Some(_) if header.kind == FrameKind::Open => Ok(()),
-            Some(log) => log.unless_damaged(Err(damage.into())).map(|_| ()),
+            Some(log) => {
+                log.steps.push(Step::Damage(damage));
+                Ok(())
+            }
             None => Err(damage.into()),
         }
     }
 
-    /// Writes what is collected, cuts every log to its end, and brings the records up to date. Returns the bytes written.
+    /// Writes what is held, cuts every log to its end, and brings the records up to date. Returns the bytes written.
     pub(crate) async fn finish(
         &mut self,
         records: &mut BTreeMap<String, LogRecord>,
@@ -155,9 +111,7 @@ impl<'a, D: Disk> Redo<'a, D> {
         self.write_all().await?;
         for log in self.logs.values_mut() {
             let is_new = records.get(&log.name).is_none_or(|record| record.id() != log.id);
-            if is_new && log.end.is_some() {
-                log.write_metadata(self.disk).await?;
-            }
+            log.wants_metadata = is_new && log.end.is_some();
             let record = records
                 .entry(log.name.clone())
                 .or_insert_with(|| LogRecord::new(log.id, &log.name));
@@ -169,14 +123,18 @@ impl<'a, D: Disk> Redo<'a, D> {
             log.unless_damaged(checked)?;
             if let Some(damage) = &log.damage {
                 record.damage = Some(DamageRecord::new(damage, self.dir));
-            } else {
-                log.remove_half_made(self.disk).await?;
-                if !log.is_loose {
-                    log.cut_files(self.disk).await?;
-                }
             }
         }
         self.rested.keep_starts(records);
+        let disk = self.disk;
+        let directories = by_directory(self.logs.values_mut());
+        let settling = directories.into_values().map(async |logs| {
+            for log in logs {
+                log.settle(disk).await?;
+            }
+            Ok::<(), StorageError>(())
+        });
+        try_join_bounded(settling, DIRECTORIES_AT_ONCE).await?;
         Ok(self.written_bytes)
     }
 
@@ -212,39 +170,30 @@ impl<'a, D: Disk> Redo<'a, D> {
     }
 
     /// A frame that names a log. Its directory may not have been durable when the journal already was.
-    async fn open(&mut self, key: (usize, Incarnation), payload: &[u8]) -> Result<(), StorageError> {
+    fn open(&mut self, key: (usize, Incarnation), payload: &[u8]) -> Result<(), StorageError> {
         let opened = self.decode_name(payload)?;
-        if self.logs.contains_key(&key) {
-            return Ok(()); // each file names its logs again
-        }
-        let dir = self.dir.join(&opened.directory);
-        self.logs.insert(
-            key,
-            LogRedo {
-                id: opened.id,
-                name: opened.directory,
-                dir,
-                end: None,
-                end_offset: Offset::ZERO,
-                log_start: None,
-                collected: Vec::new(),
-                is_cut: false,
-                is_truncated: false,
-                is_loose: false,
-                skipped: None,
-                half_made: BTreeMap::new(),
-                damage: None,
-            },
-        );
+        // Each file names its logs again.
+        self.logs.entry(key).or_insert_with(|| {
+            let settled = self.settled.get(&opened.id).copied();
+            LogRedo::new(opened, self.dir, settled)
+        });
         Ok(())
     }
 
+    /// Takes the steps that wait, of several directories at a time, and writes what they collected.
     async fn write_all(&mut self) -> Result<(), StorageError> {
-        for log in self.logs.values_mut() {
-            let written = log.write(self.disk).await;
-            self.written_bytes += log.unless_damaged(written)?;
-        }
-        self.collected_bytes = 0;
+        let disk = self.disk;
+        let directories = by_directory(self.logs.values_mut().filter(|log| log.has_work()));
+        let writing = directories.into_values().map(async |logs| {
+            let mut written = 0;
+            for log in logs {
+                written += log.go_on(disk).await?;
+            }
+            Ok::<u64, StorageError>(written)
+        });
+        let written = try_join_bounded(writing, DIRECTORIES_AT_ONCE).await?;
+        self.written_bytes += written.into_iter().sum::<u64>();
+        self.held_bytes = 0;
         Ok(())
     }
 
@@ -257,206 +206,13 @@ impl<'a, D: Disk> Redo<'a, D> {
     }
 }
 
-impl LogRedo {
-    /// Applies a frame that is not the one that names the log. Returns the bytes written.
-    async fn apply<D: Disk>(
-        &mut self,
-        disk: &D,
-        frame: &Frame<'_>,
-        durable: bool,
-    ) -> Result<u64, StorageError> {
-        let header = &frame.header;
-        match header.kind {
-            FrameKind::Append => {
-                let written = if self.starts_anew(header)? {
-                    let written = self.write(disk).await?;
-                    self.leave_segment(disk, header.segment).await?;
-                    written
-                } else {
-                    0
-                };
-                self.collect(header, frame.payload);
-                Ok(written)
-            }
-            FrameKind::Extent => {
-                self.starts_anew(header)?;
-                let written = self.write(disk).await?;
-                self.leave_segment(disk, header.segment).await?;
-                self.extent(disk, header, frame.payload, durable).await?;
-                Ok(written)
-            }
-            FrameKind::Truncate => {
-                let written = self.write(disk).await?;
-                self.end = Some((header.segment, header.position));
-                self.end_offset = header.base_offset;
-                self.is_truncated = true;
-                self.cut_files(disk).await?;
-                Ok(written)
-            }
-            FrameKind::Start => {
-                self.log_start = self.log_start.max(Some(header.base_offset));
-                Ok(0)
-            }
-            FrameKind::Open | FrameKind::Epoch | FrameKind::Retire | FrameKind::Delete => Ok(0),
-        }
+/// The logs of each directory, in the order in which their journals name them: a directory may have been another log's before.
+fn by_directory<'l>(logs: impl Iterator<Item = &'l mut LogRedo>) -> BTreeMap<String, Vec<&'l mut LogRedo>> {
+    let mut directories: BTreeMap<String, Vec<&mut LogRedo>> = BTreeMap::new();
+    for log in logs {
+        directories.entry(log.name.clone()).or_default().push(log);
     }
-
-    /// Takes damage to itself, so that other logs can go on; 0 then.
-    fn unless_damaged(&mut self, result: Result<u64, StorageError>) -> Result<u64, StorageError> {
-        match result {
-            Err(StorageError::Damage(damage)) => {
-                tracing::error!(log = self.name, %damage, "the journal cannot be applied");
-                self.is_cut = true;
-                self.collected.clear();
-                self.damage.get_or_insert(damage);
-                Ok(0)
-            }
-            result => result,
-        }
-    }
-
-    /// What the frames say goes over what the checkpoint said, which is older. What was replayed is durable now.
-    fn update(&self, record: &mut LogRecord) {
-        record.directory.clone_from(&self.name);
-        if let Some(start) = self.log_start {
-            record.log_start = record.log_start.max(start.0);
-        }
-        if self.end.is_none() {
-            return;
-        }
-        if record.durable_end == 0 && record.log_start == 0 {
-            record.log_start = -1; // the log may be one of Kafka's, put there before it was opened
-        }
-        if self.is_truncated {
-            record.durable_end = self.end_offset.0;
-            record.place.take_if(|place| place.offset > self.end_offset.0);
-            record.epochs.retain(|(_, start)| *start < self.end_offset.0);
-        } else if !self.is_loose {
-            // Of a loose log the bytes between its frames may be lost: its segments tell.
-            record.durable_end = record.durable_end.max(self.end_offset.0);
-        }
-    }
-
-    /// A segment that frames name is missing only because records below the log's start were deleted.
-    fn check_skipped(&self, record: &LogRecord) -> Result<(), StorageError> {
-        let is_needed = |segment: &Offset| record.log_start <= segment.0;
-        if let Some((_, damage)) = self.half_made.iter().find(|(segment, _)| is_needed(segment)) {
-            return Err(damage.as_ref().clone().into());
-        }
-        match self.skipped {
-            Some(segment) if is_needed(&segment) => Err(Damage {
-                path: segment_path(&self.dir, segment, SegmentFileKind::Log),
-                position: 0,
-                first_offset: segment,
-                end_offset: self.end_offset,
-                expected: format!("the segment, since the log starts at {}", record.log_start),
-                found: "no file".to_owned(),
-            }
-            .into()),
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether the frame goes to another segment than the one before it. In the same segment it must follow directly.
-    fn starts_anew(&self, header: &FrameHeader) -> Result<bool, StorageError> {
-        let Some((segment, position)) = self.end else {
-            return Ok(true);
-        };
-        if header.segment > segment {
-            return Ok(true);
-        }
-        let reached = match header.kind {
-            FrameKind::Extent => header.position <= position,
-            _ => header.position + header.auxiliary == position,
-        };
-        // A log that also wrote without frames may have a gap here, which its segment fills; also where it is of class
-        // `fsync` again, since what it wrote without frames was synced before that class counts.
-        if self.is_loose && !reached && header.segment == segment && header.base_offset >= self.end_offset {
-            return Ok(true);
-        }
-        if header.segment < segment || !reached || header.base_offset < self.end_offset {
-            let expected = format!(
-                "a frame at byte {position} of segment {segment}, offset {}",
-                self.end_offset
-            );
-            let mut found = Damage {
-                path: segment_path(&self.dir, header.segment, SegmentFileKind::Log),
-                position: u64::from(header.position),
-                first_offset: header.base_offset,
-                end_offset: header.end_offset,
-                expected,
-                found: format!(
-                    "{:?} at byte {} of segment {}",
-                    header.kind, header.position, header.segment
-                ),
-            };
-            found.found.push_str(&format!(", offset {}", header.base_offset));
-            return Err(found.into());
-        }
-        Ok(false)
-    }
-
-    fn collect(&mut self, header: &FrameHeader, payload: &[u8]) {
-        // The lead-in is needed only where nothing is collected before it.
-        let skip = if self.collected.is_empty() {
-            0
-        } else {
-            header.auxiliary as usize
-        };
-        self.collected
-            .extend_from_slice(payload.get(skip..).unwrap_or_default());
-        self.end = Some((header.segment, header.position + header.payload_bytes));
-        self.end_offset = header.end_offset;
-    }
-
-    async fn extent<D: Disk>(
-        &mut self,
-        disk: &D,
-        header: &FrameHeader,
-        payload: &[u8],
-        durable: bool,
-    ) -> Result<(), StorageError> {
-        let Some((crc, tail)) = payload.split_first_chunk::<4>() else {
-            return Err(damage(
-                &self.dir,
-                0,
-                "an extent frame without its checksum".to_owned(),
-            ));
-        };
-        let expected = u32::from_le_bytes(*crc);
-        let path = segment_path(&self.dir, header.segment, SegmentFileKind::Log);
-        let place = (header.position, header.auxiliary);
-        let extent = extent_crc(disk, &path, place, expected, durable).await?;
-        if !durable && extent != Extent::Crc(expected) {
-            self.is_cut = true;
-            return Ok(());
-        }
-        let damaged = |found: String| Damage {
-            path,
-            position: u64::from(header.position),
-            first_offset: header.base_offset,
-            end_offset: header.end_offset,
-            expected: format!("{} bytes with CRC {expected:08x}", header.auxiliary),
-            found,
-        };
-        match extent {
-            Extent::Crc(crc) if crc == expected => {}
-            Extent::Crc(crc) => return Err(damaged(format!("CRC {crc:08x}")).into()),
-            Extent::NoFile => self.skipped = self.skipped.max(Some(header.segment)),
-            Extent::Short => {
-                let damage = Box::new(damaged("a shorter file".to_owned()));
-                self.half_made.entry(header.segment).or_insert(damage);
-                self.skipped = self.skipped.max(Some(header.segment));
-            }
-        }
-        self.collected.extend_from_slice(tail);
-        self.end = Some((
-            header.segment,
-            header.position + header.auxiliary + tail.len() as u32,
-        ));
-        self.end_offset = header.end_offset;
-        Ok(())
-    }
+    directories
 }
 
 fn damage(path: &Path, position: u64, found: String) -> StorageError {
@@ -465,11 +221,125 @@ fn damage(path: &Path, position: u64, found: String) -> StorageError {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use bytes::Bytes;
+
     use super::*;
-    use crate::disk::sim::{SimDisk, SimDiskConfig};
+    use crate::checkpoint::read_small;
+    use crate::disk::sim::{SimDisk, SimDiskConfig, SimLatency};
     use crate::disk::{DiskFile, OpenMode};
+    use crate::layout::SegmentFile;
+    use crate::log::segment_path;
     use crate::sim_executor::SimExecutor;
     use crate::types::TopicId;
+
+    /// A disk on which every operation takes a millisecond.
+    fn slow_disk(executor: &SimExecutor) -> SimDisk {
+        let ms = (Duration::from_millis(1), Duration::from_millis(1));
+        let config = SimDiskConfig {
+            latency: SimLatency {
+                read: ms,
+                write: ms,
+                sync: ms,
+                name: ms,
+                slow_ppm: 0,
+                slow_factor: 1,
+            },
+            ..SimDiskConfig::seeded(1)
+        };
+        SimDisk::new(&executor.handle(), config)
+    }
+
+    /// The frames of a log that rolls to segment 5, is cut there to 60 bytes, and goes on. `wrong`: the last one does not
+    /// follow the cut.
+    fn rolled_and_cut(redo_log: u64, wrong: bool) -> Vec<Frame<'static>> {
+        let at = |segment: i64, frame: Frame<'static>| Frame {
+            header: FrameHeader {
+                segment: Offset(segment),
+                incarnation: Incarnation(redo_log),
+                ..frame.header
+            },
+            ..frame
+        };
+        vec![
+            at(0, frame(FrameKind::Append, 0, 5, 0, &[1; 100])),
+            at(5, frame(FrameKind::Append, 5, 8, 0, &[2; 100])),
+            at(5, frame(FrameKind::Truncate, 7, 7, 60, &[])),
+            at(
+                5,
+                frame(FrameKind::Append, 7, 9, if wrong { 61 } else { 60 }, &[3; 50]),
+            ),
+        ]
+    }
+
+    /// Replays the frames of so many logs, mixed; that of one may be `wrong`. Gives how long it took, which records tell of
+    /// damage, and the content of each log's segments.
+    fn replay_mixed(logs: u64, wrong: Option<u64>) -> (Duration, Vec<bool>, Vec<[Bytes; 2]>) {
+        let executor = SimExecutor::new(1);
+        let disk = slow_disk(&executor);
+        executor.block_on(async {
+            let root = Path::new("/data");
+            disk.create_dir(root).await.unwrap();
+            let mut redo = Redo::new(&disk, root, std::iter::empty());
+            redo.begin_shard(std::iter::empty());
+            let name = |log: u64| format!("t-{log:03}");
+            for log in 0..logs {
+                let topic = TopicId([7; 16]);
+                let partition = i32::try_from(log).unwrap();
+                let open = OpenPayload {
+                    id: LogId { topic, partition },
+                    directory: name(log),
+                };
+                let open = open.encode();
+                let mut named = frame(FrameKind::Open, 0, 0, 0, &open);
+                named.header.incarnation = Incarnation(log);
+                redo.apply(&named, true).await.unwrap();
+            }
+            let began = executor.now();
+            for index in 0..4 {
+                for log in 0..logs {
+                    let frames = rolled_and_cut(log, wrong == Some(log));
+                    redo.apply(&frames[index], true).await.unwrap();
+                }
+            }
+            let mut records = BTreeMap::new();
+            redo.finish(&mut records).await.unwrap();
+            let took = executor.now() - began;
+            let damaged = records.values().map(|record| record.damage.is_some()).collect();
+            let mut contents = Vec::new();
+            for log in 0..logs {
+                let path = |base| segment_path(&root.join(name(log)), Offset(base), SegmentFile::Log);
+                let content = async |base| read_small(&disk, &path(base), 10_000).await.unwrap();
+                contents.push([content(0).await, content(5).await]);
+            }
+            (took, damaged, contents)
+        })
+    }
+
+    #[test]
+    fn many_logs_wait_for_the_disk_at_the_same_time_and_each_one_keeps_its_order() {
+        let (one, _, expected) = replay_mixed(1, None);
+        assert_eq!(expected[0][0], [1; 100][..]);
+        assert_eq!(expected[0][1], [[2; 60].as_slice(), &[3; 50]].concat());
+        let (many, damaged, contents) = replay_mixed(64, None);
+        assert!(
+            many < one * 4,
+            "64 logs take {many:?} where one takes {one:?}: {DIRECTORIES_AT_ONCE} at a time"
+        );
+        assert!(!damaged.contains(&true));
+        assert!(contents.iter().all(|content| *content == expected[0]));
+    }
+
+    #[test]
+    fn damage_stays_with_its_log_when_many_are_replayed_at_the_same_time() {
+        let (_, _, expected) = replay_mixed(1, None);
+        let (_, damaged, contents) = replay_mixed(40, Some(17));
+        for (log, (is_damaged, content)) in damaged.iter().zip(&contents).enumerate() {
+            assert_eq!(*is_damaged, log == 17);
+            assert_eq!(*content == expected[0], log != 17, "log {log}");
+        }
+    }
 
     fn frame(kind: FrameKind, base: i64, end: i64, position: u32, payload: &[u8]) -> Frame<'_> {
         let header = FrameHeader {
@@ -495,7 +365,7 @@ mod tests {
             let (root, dir) = (Path::new("/data"), Path::new("/data/t-0"));
             disk.create_dir(root).await?;
             disk.create_dir(dir).await?;
-            let next = segment_path(dir, Offset(10), SegmentFileKind::Log);
+            let next = segment_path(dir, Offset(10), SegmentFile::Log);
             disk.open(&next, OpenMode::CreateNew).await?.close().await?;
             let id = LogId {
                 topic: TopicId([7; 16]),

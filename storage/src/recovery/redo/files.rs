@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use super::{LogRedo, damage};
+use super::damage;
+use super::log::LogRedo;
 use crate::checkpoint::{CheckpointError, partition_metadata, write_plain};
 use crate::commit::buffers::Chunks;
 use crate::disk::{Disk, DiskFile, OpenMode, align_down, align_up};
