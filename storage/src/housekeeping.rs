@@ -1,24 +1,22 @@
 //! The background work of a store: write-behind oldest first, journal files kept ready and recycled, small files of the
-//! logs brought up to date; and the clean stop, which does all of it to the end.
+//! logs brought up to date.
 
 use std::rc::Rc;
 
-use crate::checkpoint::{envelope, write_plain};
-use crate::disk::{Disk, DiskError, DiskFile};
+use crate::checkpoint::envelope;
+use crate::disk::Disk;
 use crate::error::StorageError;
 use crate::journal::writer::JournalFile;
-use crate::layout::SegmentFile as SegmentFileKind;
 use crate::log::Log;
 use crate::log::config::Durability;
-use crate::log::segment_path;
 use crate::notify::join_all;
 use crate::recovery::record::{DirectoryRecord, LogRecord, shard_path};
 use crate::store::Store;
 use crate::types::Offset;
 use crate::write_behind::FlushTo;
 
-/// Logs written at a time while a journal file is recycled, and at a clean stop.
-pub(crate) const FLUSHES_MAX: usize = 8;
+/// Logs written at a time while a journal file is recycled.
+const FLUSHES_MAX: usize = 8;
 
 /// Index entries of an active segment that may be missing from its files at a checkpoint: a look-up after an unclean stop
 /// then reads so many times `index.interval.bytes` more.
@@ -214,7 +212,11 @@ impl<D: Disk> Store<D> {
     /// Makes all that was written durable and records how far that is, for each log. `index_entries_min`: an active
     /// segment's index files are brought up to date when they lack so many entries. `covered_sequence`: the journal's commits
     /// up to this one are in the segments.
-    async fn checkpoint(&self, index_entries_min: usize, covered_sequence: u64) -> Result<(), StorageError> {
+    pub(crate) async fn checkpoint(
+        &self,
+        index_entries_min: usize,
+        covered_sequence: u64,
+    ) -> Result<(), StorageError> {
         let opened_later = self.logs.borrow().next_slot();
         let logs: Vec<Rc<Log<D>>> = self.logs.borrow().iter().cloned().collect();
         for some in logs.chunks(FLUSHES_MAX) {
@@ -301,92 +303,6 @@ impl<D: Disk> Store<D> {
                 self.moved.next().await; // a commit is carrying these bytes to the segment right now
             }
             self.check_online()?;
-        }
-        Ok(())
-    }
-
-    /// A clean stop: everything staged is committed, everything durable is in its segment, files are cut to size, indexes
-    /// and snapshots written, the journal removed. The drivers must have ended or be about to; appends fail from now on.
-    ///
-    /// # Errors
-    /// [`StorageError`]; what was acknowledged is in the journal then.
-    pub async fn close(&self) -> Result<(), StorageError> {
-        self.closed.set(true);
-        let logs: Vec<Rc<Log<D>>> = self.logs.borrow().iter().cloned().collect();
-        for log in &logs {
-            log.state.borrow_mut().closing = true;
-        }
-        while !self.planner.borrow().is_idle() {
-            // What waits for space was acknowledged to nobody; the journal keeps the rest for the next start.
-            self.check_room()?;
-            self.commit().await?;
-        }
-        self.moved
-            .until(|| {
-                let idle = self.commits_ended.get() == self.commits_started.get();
-                (idle || self.is_offline()).then_some(())
-            })
-            .await;
-        self.plan_lock().await; // for good: nothing is committed any more
-        self.moved
-            .until(|| (!self.recycling.get() || self.is_offline()).then_some(()))
-            .await;
-        for some in logs.chunks(FLUSHES_MAX) {
-            let closing = some.iter().map(|log| self.close_files(log));
-            join_all(closing).await.into_iter().collect::<Result<(), _>>()?;
-        }
-        self.checkpoint(0, self.journal.durable_sequence()).await?;
-        self.write_epochs_of(&logs).await?;
-        self.journal.remove().await.map_err(|error| self.fail(error))
-    }
-
-    /// Brings one log to rest: all bytes in the segments, the active one cut to size, its producers written. The caller
-    /// writes the active indexes, syncs, and then writes the epochs.
-    pub(crate) async fn close_files(&self, log: &Rc<Log<D>>) -> Result<(), StorageError> {
-        self.flush_log(log, FlushTo::End).await?;
-        let (base, size, end, snapshot) = {
-            let mut state = log.state.borrow_mut();
-            assert_eq!(
-                state.unwritten_bytes(),
-                0,
-                "a closed log is wholly in its segments"
-            );
-            let (end, snapshot) = (state.end, state.producers.encode_snapshot());
-            let active = state.active();
-            if let Some(indexes) = active.indexes.as_mut() {
-                indexes.close().expect("a closing time index entry always fits");
-            }
-            let is_longer = active.file.is_some() || active.ahead_bytes > 0;
-            let base = is_longer.then_some(active.base);
-            (base, active.size, end, snapshot)
-        };
-        let result = async {
-            if let Some(base) = base {
-                let file = self.segment_file(log, base).await?;
-                file.shorten(u64::from(size)).await?;
-            }
-            write_plain(
-                &self.disk,
-                &segment_path(&log.dir, end, SegmentFileKind::ProducerSnapshot),
-                &snapshot,
-            )
-            .await
-        };
-        result.await.map_err(|error: DiskError| self.fail(error))
-    }
-}
-
-impl<D: Disk> crate::journal::writer::Journal<D> {
-    /// Removes the journal files after a clean stop, the oldest first; nothing in them is needed.
-    pub(crate) async fn remove(&self) -> Result<(), DiskError> {
-        self.write_manifest(0).await?;
-        for file in self.take_files() {
-            let path = file.path().to_owned();
-            if let Some(file) = Rc::into_inner(file) {
-                file.file.close().await?;
-            }
-            self.disk().remove_file(&path).await?;
-            self.disk().sync_dir(self.dir()).await?; // in order, as after a replay
         }
         Ok(())
     }

@@ -4,6 +4,7 @@
 pub mod batch_cache;
 mod bounded_sync;
 pub mod checkpoint;
+mod closing;
 pub mod commit;
 pub mod compaction;
 pub mod disk;

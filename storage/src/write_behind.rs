@@ -4,15 +4,13 @@
 use std::path::Path;
 use std::rc::Rc;
 
-use crate::checkpoint::{replace, write_atomic, write_plain};
+use crate::checkpoint::{replace, write_atomic};
 use crate::commit::buffers::Chunks;
 use crate::disk::{Disk, DiskError, DiskFile, OpenMode, align_down, align_up};
 use crate::error::StorageError;
-use crate::housekeeping::FLUSHES_MAX;
 use crate::layout::{LEADER_EPOCH_FILE, SegmentFile as SegmentFileKind};
 use crate::log::cursor::Partial;
 use crate::log::{Log, LogState, segment_path};
-use crate::notify::join_all;
 use crate::segment::file::SegmentFile;
 use crate::segment::indexes::SegmentIndexes;
 use crate::segment::offset_index::OFFSET_ENTRY_BYTES;
@@ -266,11 +264,15 @@ impl<D: Disk> Store<D> {
     async fn write_indexes_locked(&self, log: &Log<D>, entries_min: usize) -> Result<(), StorageError> {
         let (base, parts) = {
             let mut state = log.state.borrow_mut();
+            let is_filed = state.is_filed();
             let active = state.active();
             let base = active.base;
             let Some(indexes) = active.indexes.as_ref().filter(|_| active.exists) else {
                 return Ok(());
             };
+            if is_filed {
+                return Ok(());
+            }
             // A look-up goes on behind the last entry of the sparse indexes; that of transactions must have all of them.
             let is_txn_written = indexes.txn.dirty_from() == indexes.txn.len();
             if indexes.offset.len() - indexes.offset.dirty_from() < entries_min && is_txn_written {
@@ -312,43 +314,11 @@ impl<D: Disk> Store<D> {
             self.fail(error)
         })
     }
-
-    /// The same for logs at rest, all of whose records are synced: one sync covers all files.
-    pub(crate) async fn write_epochs_of(&self, logs: &[Rc<Log<D>>]) -> Result<(), StorageError> {
-        let mut is_any = false;
-        for some in logs.chunks(FLUSHES_MAX) {
-            let changed: Vec<_> = some
-                .iter()
-                .filter_map(|log| {
-                    let mut state = log.state.borrow_mut();
-                    let end = state.durable_end;
-                    let text = state.changed_epochs(end)?;
-                    Some((log.dir.join(LEADER_EPOCH_FILE), text))
-                })
-                .collect();
-            is_any |= !changed.is_empty();
-            let writes = changed
-                .iter()
-                .map(|(path, text)| write_plain(&self.disk, path, text.as_bytes()));
-            let written: Result<(), _> = join_all(writes).await.into_iter().collect();
-            written.map_err(|error| {
-                for log in some {
-                    log.state.borrow_mut().epochs_dirty = true;
-                }
-                self.fail(error)
-            })?;
-        }
-        if is_any {
-            let synced = self.disk.sync_filesystem(&self.dir).await;
-            synced.map_err(|error| self.fail(error))?;
-        }
-        Ok(())
-    }
 }
 
 impl<D: Disk> LogState<D> {
     /// The file of the epochs of records below `end`, when it is not what is on disk.
-    fn changed_epochs(&mut self, end: Offset) -> Option<String> {
+    pub(crate) fn changed_epochs(&mut self, end: Offset) -> Option<String> {
         if !self.epochs_dirty {
             return None;
         }

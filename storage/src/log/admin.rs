@@ -97,11 +97,12 @@ impl<D: Disk> Store<D> {
         let entry = self.log(log).ok_or(StorageError::NoSuchLog)?;
         entry.state.borrow_mut().closing = true;
         self.wait_committed(&entry).await?;
-        self.close_files(&entry).await?;
+        let written = self.close_files(&entry).await?;
         self.write_active_indexes(&entry, 0).await?;
         let synced = self.disk.sync_filesystem(&self.dir).await;
         synced.map_err(|error| self.fail(error))?;
-        self.write_epochs_of(&[Rc::clone(&entry)]).await?;
+        let written = written.into_iter().collect();
+        self.name_closing_files(&[Rc::clone(&entry)], written).await?;
         let record = entry.state.borrow().record(entry.id, &entry.name);
         self.closed_logs.borrow_mut().push(record);
         self.retire(&entry, FrameKind::Retire).await

@@ -47,12 +47,7 @@ impl<D: Disk> LogState<D> {
         );
         if now == (Some((segment, position)), 0) {
             self.marks.pending = None;
-            if self
-                .marks
-                .synced
-                .as_ref()
-                .is_none_or(|place| place.offset != self.end.0)
-            {
+            if !self.marks.synced.as_ref().is_some_and(|place| self.is_end(place)) {
                 self.marks.written = Some(self.mark());
             }
         }
@@ -73,6 +68,16 @@ impl<D: Disk> LogState<D> {
             place.offset_entries = place.offset_entries.min(indexes.offset.dirty_from() as u32);
             place.time_entries = place.time_entries.min(indexes.time.dirty_from() as u32);
         }
+    }
+
+    /// Whether the place is the log's end, with all entries of the index files.
+    fn is_end(&self, place: &PlaceRecord) -> bool {
+        let indexes = self.segments.back().and_then(|active| active.indexes.as_ref());
+        let has_entries = indexes.is_none_or(|indexes| {
+            indexes.offset.dirty_from() as u32 <= place.offset_entries
+                && indexes.time.dirty_from() as u32 <= place.time_entries
+        });
+        place.offset == self.end.0 && has_entries
     }
 
     /// After that sync: the mark counts, and the next one is taken if the log moved on.

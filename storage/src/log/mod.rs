@@ -8,6 +8,7 @@ pub mod batch;
 pub mod config;
 pub(crate) mod cursor;
 mod epochs;
+pub(crate) mod filed;
 mod index_check;
 pub(crate) mod mark;
 pub mod query;
@@ -106,6 +107,8 @@ pub(crate) struct LogState<D: Disk> {
     pub(crate) awaited: awaited::Awaited,
     /// Where recovery may start.
     pub(crate) marks: mark::Marks,
+    /// Where the log ended when its small files were complete, if they were since it was opened.
+    pub(crate) filed: Option<filed::Filed>,
     /// The journal generation whose file names this log.
     pub(crate) introduced: u64,
     /// Appends count when they are written, without a sync; may outlast the setting until what was written is synced.

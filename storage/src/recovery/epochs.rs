@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::record::LogRecord;
 use super::walk::read_small;
-use crate::disk::Disk;
+use crate::disk::{DirEntry, Disk};
 use crate::error::StorageError;
 use crate::layout::LEADER_EPOCH_FILE;
 use crate::leader_epoch::LeaderEpochs;
@@ -25,17 +25,21 @@ pub(super) struct NotedEpochs {
 }
 
 impl NotedEpochs {
-    /// Reads the file, and adds it to the checkpoint. A file that is not one is as good as none.
+    /// Reads the file, if it is among the `entries` of the directory, and adds it to the checkpoint. A file that is not one is as good as none.
     pub(super) async fn load<D: Disk>(
         disk: &D,
         dir: &Path,
+        entries: &[DirEntry],
         known: Option<&LogRecord>,
     ) -> Result<Self, StorageError> {
         let mut list = LeaderEpochs::new();
         for (epoch, start) in known.iter().flat_map(|record| &record.epochs) {
             list.assign(LeaderEpoch(*epoch), Offset(*start));
         }
-        let text = read_small(disk, &dir.join(LEADER_EPOCH_FILE)).await?;
+        let text = match entries.iter().any(|entry| entry.name == LEADER_EPOCH_FILE) {
+            true => read_small(disk, &dir.join(LEADER_EPOCH_FILE)).await?,
+            false => None,
+        };
         let place = known.and_then(|record| record.place.as_ref());
         let place = place.map_or(Offset::ZERO, |place| Offset(place.offset));
         let mut reach = place;

@@ -66,7 +66,8 @@ impl<D: Disk> Store<D> {
         }
         self.closed_logs.borrow_mut().retain(|log| log.id() != id);
         self.known.borrow_mut().remove(&id);
-        let active = state.segments.back().map_or(Offset::ZERO, |active| active.base);
+        let active = state.segments.back().filter(|active| active.file.is_some());
+        let open_file = active.map(|active| active.base);
         let mut logs = self.logs.borrow_mut();
         let log_ref = LogRef {
             slot: logs.next_slot(),
@@ -86,7 +87,9 @@ impl<D: Disk> Store<D> {
             dirty: Cell::new(false),
         }));
         drop(logs);
-        self.opened(log_ref, active);
+        if let Some(base) = open_file {
+            self.opened(log_ref, base);
+        }
         if is_new {
             self.name_later(log_ref.slot);
         }
@@ -145,6 +148,7 @@ impl<D: Disk> Store<D> {
         self.write_metadata(dir, id).await?;
         let mut state = self.empty_state(Offset::ZERO, config, now_ms);
         self.open_active(dir, &mut state, true).await?;
+        state.note_empty();
         Ok(state)
     }
 
@@ -170,6 +174,7 @@ impl<D: Disk> Store<D> {
             producers: ProducerState::new(base, self.options.producers_max),
             awaited: Awaited::default(),
             marks: Marks::default(),
+            filed: None,
             introduced: 0,
             is_unsynced,
             wants_rest: false,
@@ -229,7 +234,9 @@ impl<D: Disk> Store<D> {
             };
             read = again;
         }
-        self.settle(dir, read, known).await
+        let mut state = self.settle(dir, read, known).await?;
+        state.compare_filed(entries);
+        Ok(state)
     }
 
     /// Reads what is to be read of the segments, and removes what lies behind the log's end. `None`: there is no segment.
@@ -249,7 +256,7 @@ impl<D: Disk> Store<D> {
         check_first_segment(dir, first, known)?;
         let mut state = self.empty_state(first, config, now_ms);
         state.segments.clear();
-        let epochs = NotedEpochs::load(&self.disk, dir, known).await?;
+        let epochs = NotedEpochs::load(&self.disk, dir, entries, known).await?;
         state.epochs = epochs.list.clone();
         let place = known.and_then(|record| record.place.as_ref());
         let start = known.map_or(Offset::ZERO, |record| Offset(record.log_start));
@@ -354,18 +361,22 @@ impl<D: Disk> Store<D> {
             .and_then(|record| record.place)
             .filter(|place| place.offset <= end.offset.0);
         state.marks.note();
-        self.open_active(dir, &mut state, false).await?;
+        let place = state.marks.synced.as_ref();
+        let is_synced = place.is_some_and(|place| place.offset == end.offset.0);
         let active = state.active();
         let (base, size) = (active.base, active.size);
-        let file = active.file.clone().expect("just opened");
+        if is_synced && file_bytes == u64::from(size) && size.is_multiple_of(BLOCK_BYTES as u32) {
+            // An idle log's file is opened when something is to be written or read.
+            active.exists = true;
+            active.is_named = true;
+            state.cursor = WriteCursor::new(base, size, Vec::new());
+            return Ok(state);
+        }
+        self.open_active(dir, &mut state, false).await?;
+        let file = state.active().file.clone().expect("just opened");
         if file_bytes > u64::from(size) {
             file.cut(u64::from(size)).await?;
-        } else if state
-            .marks
-            .synced
-            .as_ref()
-            .is_none_or(|place| place.offset < end.offset.0)
-        {
+        } else if !is_synced {
             file.sync().await?; // what a killed process wrote may not be on the disk yet
         }
         let block = align_down(u64::from(size));
@@ -417,7 +428,7 @@ impl<D: Disk> Store<D> {
             .as_ref()
             .map_or(Offset::ZERO, |record| Offset(record.log_start.max(0)));
         let mut state = self.empty_state(base, config, now_ms);
-        NotedEpochs::load(&self.disk, dir, known.as_ref())
+        NotedEpochs::load(&self.disk, dir, entries, known.as_ref())
             .await?
             .settle(&mut state);
         let from = self

@@ -36,12 +36,6 @@ pub(super) async fn walk<D: Disk>(
     place: Option<(&PlaceRecord, SegmentIndexes)>,
     replay: &mut Replay,
 ) -> Result<ScanEnd, StorageError> {
-    let file = disk
-        .open(
-            &segment_path(dir, segment.base, SegmentFileKind::Log),
-            OpenMode::Read,
-        )
-        .await?;
     let (position, expected, mut indexes) = match place {
         Some((place, indexes)) => {
             segment.first_timestamp = place.first_timestamp;
@@ -56,7 +50,7 @@ pub(super) async fn walk<D: Disk>(
         }
     };
     let interval = state.config.index_interval_bytes;
-    let end = scan_segment(&file, position, expected, limit, |header, position, bytes| {
+    let visit = |header: &BatchHeader, position: u32, bytes: &Bytes| {
         let entry = header.indexed_at(position);
         if indexes.append(entry, interval).is_err() {
             tracing::warn!(dir = %dir.display(), offset = %header.base_offset, "index full while rebuilding");
@@ -66,9 +60,20 @@ pub(super) async fn walk<D: Disk>(
             .epochs
             .observe(header.leader_epoch, header.base_offset, header.last_offset());
         replay_producers(state, &mut indexes, header, bytes, replay);
-    })
-    .await?;
-    file.close().await?;
+    };
+    let end = if position < limit {
+        let path = segment_path(dir, segment.base, SegmentFileKind::Log);
+        let file = disk.open(&path, OpenMode::Read).await?;
+        let end = scan_segment(&file, position, expected, limit, visit).await?;
+        file.close().await?;
+        end
+    } else {
+        ScanEnd {
+            position,
+            offset: expected,
+            fault: None,
+        }
+    };
     segment.largest = indexes.largest_timestamp();
     segment.indexes = Some(Box::new(indexes));
     Ok(end)
