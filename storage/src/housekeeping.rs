@@ -9,7 +9,7 @@ use crate::error::StorageError;
 use crate::journal::writer::JournalFile;
 use crate::log::Log;
 use crate::log::config::Durability;
-use crate::notify::join_all;
+use crate::notify::{join_all, try_join_bounded};
 use crate::recovery::record::{DirectoryRecord, LogRecord, shard_path};
 use crate::store::Store;
 use crate::types::Offset;
@@ -267,10 +267,16 @@ impl<D: Disk> Store<D> {
             .collect()
     }
 
-    /// Writes what the log has into its segments, and a checkpoint that says so. It may take a second time until that covers
-    /// a log that is appended to.
-    pub(crate) async fn note_place(&self, log: &Rc<Log<D>>) -> Result<(), StorageError> {
+    /// Writes what the log and the others have into their segments, and a checkpoint that says so. It may take a second time
+    /// until that covers a log that is appended to.
+    pub(crate) async fn note_places(
+        &self,
+        log: &Rc<Log<D>>,
+        others: &[Rc<Log<D>>],
+    ) -> Result<(), StorageError> {
         self.flush_log(log, FlushTo::End).await?;
+        let others = others.iter().map(|other| self.flush_log(other, FlushTo::End));
+        try_join_bounded(others, FLUSHES_MAX).await?;
         // One checkpoint at a time.
         self.moved
             .until(|| (self.is_offline() || !self.recycling.replace(true)).then_some(()))

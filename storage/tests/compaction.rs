@@ -23,7 +23,7 @@ use protocol::record::{
 use storage::compaction::SwapStep;
 use storage::compaction::offset_map::MapKey;
 use storage::compaction::run::{CleanerLimits, Looked, Pace};
-use storage::disk::sim::{SimDisk, SimDiskConfig};
+use storage::disk::sim::{DiskOp, SimDisk, SimDiskConfig, TraceEntry, TracePhase};
 use storage::disk::{Disk, DiskFile, OpenMode};
 use storage::journal::JournalOptions;
 use storage::layout::{CLEAN_SHUTDOWN_FILE, CLEANER_OFFSET_FILE, FileName};
@@ -1175,6 +1175,46 @@ fn a_damaged_segment_stops_its_own_log_and_not_the_cleaner() {
         );
         assert!(store.offline_reason().is_none());
         assert!(names(&disk, ".cleaned").is_empty());
+    };
+    executor.block_on(or(work, too_long(executor.handle())));
+}
+
+/// A checkpoint is written for the whole directory.
+#[test]
+fn one_checkpoint_serves_all_logs_that_wait_for_it() {
+    const LOGS: u8 = 12;
+    let executor = SimExecutor::new(1);
+    let handle = executor.handle();
+    let disk = SimDisk::new(&handle, SimDiskConfig::seeded(1));
+    let work = async {
+        let mut rng = SimRng::new(1, "history");
+        let mut contexts = CodecContexts::default();
+        let pace = SimPace::new(&handle);
+        let store = start(&handle, &disk).await;
+        for number in 0..LOGS {
+            let log = store
+                .open_log(log_id(number), &format!("t{number}"), config(NEVER_MS), NOW_MS)
+                .await
+                .expect("log");
+            append_some(&store, log, 60, &mut Model::default(), &mut rng, &mut contexts);
+            settle(&handle, &store, log).await;
+        }
+        disk.record_trace();
+        let mut cleaned = BTreeSet::new();
+        loop {
+            match store.clean(&pace, &limits()).await.expect("online") {
+                Looked::Cleaned(report) => drop(cleaned.insert(report.log)),
+                Looked::Nothing => break,
+                Looked::Later => pace.handle.sleep(Duration::from_millis(100)).await,
+                Looked::GivenUp(error) => panic!("{error}"),
+            }
+        }
+        assert_eq!(cleaned.len(), usize::from(LOGS));
+        let trace = disk.take_trace();
+        let is_checkpoint =
+            |entry: &&TraceEntry| entry.op == DiskOp::SyncFilesystem && entry.phase == TracePhase::Done;
+        let checkpoints = trace.iter().filter(is_checkpoint).count();
+        assert!(checkpoints <= 2, "{checkpoints} checkpoints for {LOGS} logs");
     };
     executor.block_on(or(work, too_long(executor.handle())));
 }

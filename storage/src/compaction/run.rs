@@ -25,6 +25,9 @@ const LOGS_PER_TURN: u32 = 64;
 /// Times that a log is brought to rest and noted, before it waits for the next look.
 const SETTLES_MAX: usize = 2;
 
+/// Logs that one checkpoint is made for; it is dear with very many logs in the directory.
+const WAITING_MAX: usize = 256;
+
 /// Clock, rest and side threads, from whoever runs the loop.
 #[allow(async_fn_in_trait)] // every future of a shard stays on its thread
 pub trait Pace {
@@ -93,6 +96,8 @@ pub struct PassReport {
 struct Due<D: Disk> {
     log: Rc<Log<D>>,
     range: Cleanable,
+    /// Others that are due and cannot be cleaned before a checkpoint: the one that this log needs serves them too.
+    waiting: Vec<Rc<Log<D>>>,
 }
 
 impl<D: Disk> Store<D> {
@@ -168,6 +173,7 @@ impl<D: Disk> Store<D> {
     /// The log with the largest dirty share of those that are due.
     async fn dirtiest<P: Pace>(&self, pace: &P) -> Result<Option<Due<D>>, StorageError> {
         let mut best: Option<Due<D>> = None;
+        let mut waiting = Vec::new();
         let (mut dirty_ppm_max, mut delay_ms_max) = (0, 0);
         let slots = self.logs.borrow().next_slot();
         for slot in 0..slots {
@@ -191,16 +197,24 @@ impl<D: Disk> Store<D> {
             };
             dirty_ppm_max = dirty_ppm_max.max(range.dirty_ppm());
             delay_ms_max = delay_ms_max.max(range.overdue_ms);
+            if !range.is_due(&config) {
+                continue;
+            }
+            let is_settled = log.state.borrow().marks.noted_segment() >= range.end;
+            if !is_settled && waiting.len() < WAITING_MAX {
+                waiting.push(Rc::clone(&log));
+            }
             let is_better = |best: &Due<D>| range.dirty_ppm() > best.range.dirty_ppm();
-            if range.is_due(&config) && best.as_ref().is_none_or(is_better) {
-                best = Some(Due { log, range });
+            if best.as_ref().is_none_or(is_better) {
+                let waiting = Vec::new();
+                best = Some(Due { log, range, waiting });
             }
         }
         let mut stats = self.cleaner.stats.get();
         (stats.dirty_ppm_max, stats.delay_ms_max) = (dirty_ppm_max, delay_ms_max);
         stats.last_look_ms = pace.wall_ms();
         self.cleaner.stats.set(stats);
-        Ok(best)
+        Ok(best.map(|best| Due { waiting, ..best }))
     }
 
     /// What of the log can be cleaned now; `None` when it is being closed.
@@ -218,7 +232,7 @@ impl<D: Disk> Store<D> {
             if settled() >= due.range.end {
                 break;
             }
-            self.note_place(&due.log).await?;
+            self.note_places(&due.log, &due.waiting).await?;
         }
         let end = {
             let state = due.log.state.borrow();
