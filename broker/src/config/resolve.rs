@@ -117,7 +117,7 @@ pub fn resolve(written: &AsWritten, around: Surroundings<'_>) -> Result<Resolved
         listen_backlog: i32::try_from(layers.integer("socket.listen.backlog.size", 1024)).unwrap_or(i32::MAX),
         receive_buffer_bytes: socket_buffer("socket.receive.buffer.bytes"),
         send_buffer_bytes: socket_buffer("socket.send.buffer.bytes"),
-        log_dirs: log_dirs(&layers, around.directory),
+        log_dirs: log_dirs(written, &layers, around.directory)?,
         admin: admin(written, &layers)?,
         shards: layers
             .set_value("penstock.shards")
@@ -282,8 +282,14 @@ fn check_security(written: &AsWritten) -> Result<(), ConfigError> {
     }
 }
 
-/// `log.dirs`, or `log.dir` where that is unset; absolute, so that a message names a place.
-fn log_dirs(layers: &BrokerLayers<'_>, directory: &Path) -> Vec<PathBuf> {
+/// `log.dirs`, or `log.dir` where that is unset; absolute, so that a message names a place. The metadata log's is the first: the one
+/// that `metadata.log.dir` names, and otherwise that which is written first.
+fn log_dirs(
+    written: &AsWritten,
+    layers: &BrokerLayers<'_>,
+    directory: &Path,
+) -> Result<Vec<PathBuf>, ConfigError> {
+    const METADATA: &str = "metadata.log.dir";
     let several = layers.list("log.dirs");
     let dirs = if several.is_empty() {
         layers.list("log.dir")
@@ -294,7 +300,22 @@ fn log_dirs(layers: &BrokerLayers<'_>, directory: &Path) -> Vec<PathBuf> {
         let path = Path::new(&dir);
         directory.join(path.strip_prefix(".").unwrap_or(path))
     };
-    dirs.into_iter().map(absolute).collect()
+    let mut dirs: Vec<PathBuf> = dirs.into_iter().map(absolute).collect();
+    let Some(metadata) = layers.text(METADATA) else {
+        return Ok(dirs);
+    };
+    let shown = metadata.clone();
+    let metadata = absolute(metadata);
+    let Some(at) = dirs.iter().position(|dir| *dir == metadata) else {
+        let what = format!(
+            "'{shown}' is none of log.dirs: the metadata log cannot have a directory of its own; name it there, too, or remove this"
+        );
+        return Err(wrong(written, METADATA, &what));
+    };
+    if let Some(first) = dirs.get_mut(..=at) {
+        first.rotate_right(1);
+    }
+    Ok(dirs)
 }
 
 /// Kafka's "never": a negative time.

@@ -106,6 +106,20 @@ fn a_kafka_server_properties_is_accepted_as_it_is() {
     );
 }
 
+/// Kafka's meaning, as far as there is one directory for both.
+#[test]
+fn the_directory_of_the_metadata_log_comes_first() {
+    let of = |text: &str| resolved(text).settings.log_dirs;
+    let dirs = ["/b", "/a", "/c"].map(Path::new);
+    assert_eq!(of("log.dirs=/a,/b,/c\nmetadata.log.dir=/b/\n"), dirs);
+    assert_eq!(of("log.dirs=/b,/a,/c\n"), dirs);
+    assert_eq!(of("metadata.log.dir=data\n"), [Path::new("/srv/data")]);
+    let sentence = refused("log.dirs=/a,/b\nmetadata.log.dir=/m\n");
+    for part in ["metadata.log.dir", "line 2", "'/m'", "log.dirs"] {
+        assert!(sentence.contains(part), "{part}: {sentence}");
+    }
+}
+
 #[test]
 fn a_bad_value_is_named_with_its_line_and_what_would_be_right() {
     let sentence = refused("node.id=1\n\nnum.partitions=many\n");
