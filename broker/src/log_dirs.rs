@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use shard::ids::LogDir;
 use storage::checkpoint::clean_shutdown::BROKER_EPOCH_UNKNOWN;
+use storage::space::shared::DirSpace;
 
 /// The directory of the metadata log.
 pub const METADATA_DIR: LogDir = LogDir(0);
@@ -24,6 +25,7 @@ struct Inner {
 #[derive(Debug)]
 struct Dir {
     path: PathBuf,
+    space: Arc<DirSpace>,
     is_offline: AtomicBool,
 }
 
@@ -38,6 +40,7 @@ impl LogDirs {
             .into_iter()
             .map(|path| Dir {
                 path,
+                space: Arc::default(),
                 is_offline: AtomicBool::new(false),
             })
             .collect();
@@ -81,6 +84,13 @@ impl LogDirs {
     pub fn path(&self, dir: LogDir) -> String {
         let found = self.0.dirs.get(usize::from(dir.0));
         found.map_or_else(String::new, |dir| dir.path.display().to_string())
+    }
+
+    /// What its stores know together of the directory's free space.
+    #[must_use]
+    pub fn space(&self, dir: LogDir) -> Arc<DirSpace> {
+        let found = self.0.dirs.get(usize::from(dir.0));
+        found.map_or_else(Arc::default, |dir| dir.space.clone())
     }
 
     /// Whether the directory works.

@@ -15,6 +15,7 @@ use storage::error::StorageError;
 use storage::layout::{CLEAN_SHUTDOWN_FILE, DirName, PARTITION_METADATA_FILE};
 use storage::moving::leftovers::{Leftover, leftovers};
 use storage::recovery::recover_journals;
+use storage::recovery::room::make_room_for_stores;
 use storage::store::{Store, StoreOptions};
 
 use crate::assembly::{fail_everywhere, storage_failed};
@@ -94,9 +95,13 @@ pub async fn open_stores<D: Disk>(
             }
             let recovered = recover_journals(disk, path, progress).await;
             before += all_here;
-            if let Some(recovered) = unless_offline(dirs, number, recovered)?
-                && recovered.commits > 0
-            {
+            let Some(recovered) = unless_offline(dirs, number, recovered)? else {
+                continue;
+            };
+            let (shards, space) = (options.shards, dirs.space(number));
+            let made = make_room_for_stores(disk, path, shards, options.journal, &space).await;
+            unless_offline(dirs, number, made)?;
+            if recovered.commits > 0 {
                 tracing::info!(
                     dir = %path.display(),
                     commits = recovered.commits,
@@ -118,7 +123,8 @@ pub async fn open_stores<D: Disk>(
     for (disk, (number, path, is_online)) in disks.iter().zip(dirs.iter()) {
         let store = match disk {
             Some(disk) if is_online => {
-                let opened = Store::open(disk.clone(), path, shard, options).await;
+                let opened =
+                    Store::open_beside(disk.clone(), path, shard, options, &dirs.space(number)).await;
                 unless_offline(dirs, number, opened)?
             }
             _ => None,
@@ -235,7 +241,7 @@ pub(crate) async fn find_homes<D: Disk>(
         for name in names.filter(|name| matches!(DirName::parse(name), DirName::Partition(_))) {
             if name == METADATA_LOG_NAME && dir != METADATA_DIR {
                 let sentence = format!(
-                    "the metadata log is in {}: name that directory first in log.dirs",
+                    "the metadata log is in {}: name that directory in metadata.log.dir, or first in log.dirs",
                     path.display()
                 );
                 return Err(Failure::new(Status::Config, sentence));

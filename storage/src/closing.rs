@@ -7,6 +7,7 @@ use std::rc::Rc;
 use crate::checkpoint::{temporary_path, write_plain};
 use crate::disk::{Disk, DiskError, DiskFile};
 use crate::error::StorageError;
+use crate::housekeeping::unless_full;
 use crate::layout::{LEADER_EPOCH_FILE, SegmentFile as SegmentFileKind};
 use crate::log::{Log, segment_path};
 use crate::notify::try_join_bounded;
@@ -44,8 +45,16 @@ impl<D: Disk> Store<D> {
         self.moved
             .until(|| (!self.recycling.get() || self.is_offline()).then_some(()))
             .await;
-        let closing = logs.iter().map(|log| self.close_files(log));
-        let written = try_join_bounded(closing, CLOSING_AT_ONCE).await?;
+        // First what needs no space and gives some, then what the next start cannot do without.
+        self.headroom.stop();
+        self.give_back_tails().await?;
+        let changed: Vec<_> = logs.iter().filter(|log| !log.state.borrow().is_filed()).collect();
+        let resting = changed.iter().map(|log| self.bring_to_rest(log));
+        try_join_bounded(resting, CLOSING_AT_ONCE).await?;
+        let writing = changed
+            .iter()
+            .map(async |log| unless_full("the producers of a log", self.write_end_snapshot(log).await));
+        let written = try_join_bounded(writing, CLOSING_AT_ONCE).await?;
         self.checkpoint(0, self.journal.durable_sequence()).await?;
         let written = written.into_iter().flatten().collect();
         self.name_closing_files(&logs, written).await?;
@@ -58,35 +67,48 @@ impl<D: Disk> Store<D> {
         if log.state.borrow().is_filed() {
             return Ok(None);
         }
+        self.bring_to_rest(log).await?;
+        self.write_end_snapshot(log).await
+    }
+
+    /// All bytes go into the segments, and the active one is cut to size.
+    async fn bring_to_rest(&self, log: &Rc<Log<D>>) -> Result<(), StorageError> {
         self.flush_log(log, FlushTo::End).await?;
-        let (base, size, end, snapshot) = {
+        let (base, size) = {
             let mut state = log.state.borrow_mut();
             assert_eq!(
                 state.unwritten_bytes(),
                 0,
                 "a closed log is wholly in its segments"
             );
-            let (end, snapshot) = (state.end, state.producers.encode_snapshot());
             let active = state.active();
             if let Some(indexes) = active.indexes.as_mut() {
                 indexes.close().expect("a closing time index entry always fits");
             }
             let is_longer = active.file.is_some() || active.ahead_bytes > 0;
             let base = is_longer.then_some(active.base);
-            (base, active.size, end, snapshot)
+            (base, active.size)
         };
-        let result = async {
-            if let Some(base) = base {
-                let file = self.segment_file(log, base).await?;
-                file.shorten(u64::from(size)).await?;
-            }
-            if end == Offset::ZERO {
+        let Some(base) = base else { return Ok(()) };
+        let cut = async {
+            let file = self.segment_file(log, base).await?;
+            file.shorten(u64::from(size)).await
+        };
+        cut.await.map_err(|error: DiskError| self.fail(error))
+    }
+
+    /// Writes the producers of a log at rest.
+    async fn write_end_snapshot(&self, log: &Rc<Log<D>>) -> Result<Option<Unnamed>, StorageError> {
+        let (end, snapshot) = {
+            let state = log.state.borrow();
+            if state.end == Offset::ZERO {
                 return Ok(None); // there was never anybody
             }
-            let path = segment_path(&log.dir, end, SegmentFileKind::ProducerSnapshot);
-            Unnamed::write(&self.disk, path, &snapshot).await.map(Some)
+            (state.end, state.producers.encode_snapshot())
         };
-        result.await.map_err(|error: DiskError| self.fail(error))
+        let path = segment_path(&log.dir, end, SegmentFileKind::ProducerSnapshot);
+        let written = Unnamed::write(&self.disk, path, &snapshot).await;
+        written.map(Some).map_err(|error| self.fail(error))
     }
 
     /// What follows the sync of logs that are at rest: the epochs of their records are written, since all of those are synced now,
@@ -107,12 +129,14 @@ impl<D: Disk> Store<D> {
         });
         let writing = changed.map(async |(log, text)| {
             let file = Unnamed::write(&self.disk, log.dir.join(LEADER_EPOCH_FILE), text.as_bytes()).await;
-            file.map_err(|error| {
+            let file = file.map(Some).map_err(|error| {
                 log.state.borrow_mut().epochs_dirty = true;
                 self.fail(error)
-            })
+            });
+            unless_full("the leader epochs of a log", file)
         });
         let epochs = try_join_bounded(writing, CLOSING_AT_ONCE).await?;
+        let epochs: Vec<Unnamed> = epochs.into_iter().flatten().collect();
         if !epochs.is_empty() {
             self.sync_closing_files().await?;
             written.extend(epochs);
@@ -140,7 +164,12 @@ pub(crate) struct Unnamed {
 
 impl Unnamed {
     async fn write<D: Disk>(disk: &D, path: PathBuf, bytes: &[u8]) -> Result<Self, DiskError> {
-        write_plain(disk, &temporary_path(&path), bytes).await?;
+        let temporary = temporary_path(&path);
+        let written = write_plain(disk, &temporary, bytes).await;
+        if written.as_ref().is_err_and(DiskError::is_refused_for_space) {
+            disk.remove_file(&temporary).await.ok(); // a part of one is none
+        }
+        written?;
         Ok(Self { path })
     }
 

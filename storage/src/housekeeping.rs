@@ -46,10 +46,13 @@ impl<D: Disk> Store<D> {
         if self.headroom.wants_look() {
             self.look_at_space().await;
         }
+        if self.space.wants_tails() {
+            return self.give_back_tails().await;
+        }
         if !self.space.may_extend() {
             return self.free_space().await;
         }
-        if !self.journal.has_ready() && self.journal.may_grow() {
+        if !self.journal.has_ready() && self.journal_may_grow() {
             self.plan_lock().await;
             let made = self.make_journal_room().await;
             self.plan_unlock();
@@ -93,13 +96,14 @@ impl<D: Disk> Store<D> {
         self.removals.is_due()
             || !self.unnamed.borrow().is_empty()
             || self.headroom.wants_look()
+            || self.space.wants_tails()
             || (self.space.may_extend() && self.wants_space())
     }
 
     /// Whether there is background work that may need space. With all files in use and the oldest full one still in flight
     /// there is nothing to do but wait.
     pub(crate) fn wants_space(&self) -> bool {
-        (!self.journal.has_ready() && self.journal.may_grow())
+        (!self.journal.has_ready() && self.journal_may_grow())
             || self.journal.oldest_full().is_some()
             || self.logs.borrow().has_dirty()
     }
@@ -153,8 +157,13 @@ impl<D: Disk> Store<D> {
         while !self.journal.has_ready() {
             self.check_online()?;
             self.space.check()?;
-            if self.journal.may_grow() {
-                match self.journal.create_file().await {
+            if self.journal_may_grow() {
+                let bytes = self.journal.file_bytes();
+                self.shared_space().begin_allocation(bytes);
+                let created = self.journal.create_file().await;
+                let got = if created.is_ok() { bytes } else { 0 };
+                self.shared_space().end_allocation(bytes, got);
+                match created {
                     Ok(()) => self.moved.notify(),
                     // Files that have their space already may do.
                     Err(error) if error.is_refused_for_space() && self.journal.oldest_full().is_some() => {
@@ -223,7 +232,8 @@ impl<D: Disk> Store<D> {
             let writes = some
                 .iter()
                 .map(|log| self.write_active_indexes(log, index_entries_min));
-            join_all(writes).await.into_iter().collect::<Result<(), _>>()?;
+            let written = join_all(writes).await.into_iter().collect();
+            unless_full("indexes", written)?; // the record says how many entries there are
         }
         for log in &logs {
             log.state.borrow_mut().before_sync();
@@ -311,5 +321,19 @@ impl<D: Disk> Store<D> {
             self.check_online()?;
         }
         Ok(())
+    }
+}
+
+/// Files that the next start makes anew from the checkpoint and the batches need not be written on a full disk.
+pub(crate) fn unless_full<T: Default>(
+    what: &'static str,
+    written: Result<T, StorageError>,
+) -> Result<T, StorageError> {
+    match written {
+        Err(StorageError::NoSpace(error)) => {
+            tracing::warn!(%error, what, "not written: the next start does without");
+            Ok(T::default())
+        }
+        written => written,
     }
 }

@@ -5,6 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use hashbrown::HashMap;
 
@@ -31,6 +32,7 @@ use crate::scrub::{Scrub, ScrubOptions};
 use crate::segment::headroom::Headroom;
 use crate::segment::open_files::OpenFiles;
 use crate::space::SpaceWatch;
+use crate::space::shared::DirSpace;
 use crate::stats::CommitTotals;
 use crate::sync_schedule::{IntervalBounds, SyncSchedule};
 use crate::types::{LogId, Offset};
@@ -186,9 +188,27 @@ impl<D: Disk> Store<D> {
         shard: u16,
         options: StoreOptions,
     ) -> Result<Rc<Self>, StorageError> {
+        Self::open_beside(disk, dir, shard, options, &Arc::default()).await
+    }
+
+    /// The same where other stores share the directory, and `space`.
+    ///
+    /// # Errors
+    /// [`StorageError`] from the disk.
+    pub async fn open_beside(
+        disk: D,
+        dir: &Path,
+        shard: u16,
+        options: StoreOptions,
+        space: &Arc<DirSpace>,
+    ) -> Result<Rc<Self>, StorageError> {
         let merged = load_directory(&disk, dir).await?;
         let cleaned = progress::load(&disk, dir).await?;
-        let journal = Journal::open(&disk, dir, shard, merged.run + 1, options.journal).await?;
+        let journal_options = JournalOptions {
+            file_bytes: space.journal_limit().unwrap_or(options.journal.file_bytes),
+            ..options.journal
+        };
+        let journal = Journal::open(&disk, dir, shard, merged.run + 1, journal_options).await?;
         let doomed = if shard == 0 {
             deleted_directories(&disk, dir).await?
         } else {
@@ -227,8 +247,8 @@ impl<D: Disk> Store<D> {
             commit_totals: Cell::default(),
             files: RefCell::new(OpenFiles::new(options.open_files_max)),
             cleaner: Cleaner::new(cleaned),
-            headroom: Rc::new(Headroom::new(options.shards)),
-            space: SpaceWatch::default(),
+            headroom: Rc::new(Headroom::new(options.shards, Arc::clone(space))),
+            space: SpaceWatch::new(Arc::clone(space)),
             ahead: RefCell::new(ReadAhead::new(options.read_ahead)),
             ahead_moved: Notify::default(),
             unsynced: RefCell::default(),
@@ -243,6 +263,7 @@ impl<D: Disk> Store<D> {
             scrub: Scrub::new(options.scrub),
             offline: RefCell::new(None),
         };
+        store.tell_need();
         store.look_at_space().await;
         Ok(Rc::new(store))
     }
@@ -262,7 +283,7 @@ impl<D: Disk> Store<D> {
         let refuse_new = if staged_bytes > self.options.staged_bytes_max {
             Some(AppendError::Backlog { staged_bytes })
         } else {
-            self.refuses_new(&entry, batch.origin)
+            self.refuses_new(&entry, batch.origin, bytes)
                 .then_some(AppendError::Full)
         };
         let appended = {

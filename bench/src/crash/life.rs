@@ -6,6 +6,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_lite::future::or;
@@ -155,8 +156,9 @@ async fn begin(
     disk.sync_dir(Path::new("/")).await?;
     recover_journals(&disk, dir, |_, _| {}).await?;
     let mut stores = Vec::new();
+    let space = Arc::default();
     for shard in 0..plan.shards {
-        stores.push(Store::open(disk.clone(), dir, shard, options(plan.shards)).await?);
+        stores.push(Store::open_beside(disk.clone(), dir, shard, options(plan.shards), &space).await?);
     }
     let mut life = Life {
         handle,

@@ -120,6 +120,7 @@ fn disk(known: &[Vitals], is_full: bool) -> Value {
         "sentence": is_full.then_some(sentence),
         "usable_bytes": worst.usable_bytes,
         "reserve_bytes": worst.reserve_bytes,
+        "needed_bytes": worst.needed_bytes,
         "total_bytes": worst.total_bytes,
         "seconds_to_full": spaces().filter_map(|space| space.seconds_to_full()).min(),
     })

@@ -32,8 +32,14 @@ const FAMILIES: [Family; 7] = [
     (
         "penstock_log_dir_reserve_bytes",
         Kind::Gauge,
-        "Producers are refused while less than this is usable (penstock.disk.reserve.bytes).",
+        "Producers are refused while less than this and what a start needs is usable (penstock.disk.reserve.bytes).",
         |s| Some(s.reserve_bytes.into()),
+    ),
+    (
+        "penstock_log_dir_needed_bytes",
+        Kind::Gauge,
+        "What the next stop and start of the broker need, kept back beside the reserve.",
+        |s| Some(s.needed_bytes.into()),
     ),
     (
         "penstock_log_dir_fill_bytes_per_second",

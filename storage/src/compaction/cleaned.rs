@@ -17,6 +17,7 @@ use crate::log::config::LogConfig;
 use crate::segment::file::SegmentFile;
 use crate::segment::indexes::SegmentIndexes;
 use crate::segment::txn_index::AbortedTxn;
+use crate::space::shared::Held;
 use crate::store::Store;
 use crate::types::Offset;
 
@@ -35,6 +36,8 @@ pub(super) struct CleanedSegment<D: Disk> {
     /// What it can be at most, for what is allocated ahead.
     size_max: u64,
     interval: u32,
+    /// What it may still take.
+    held: Held,
 }
 
 impl<D: Disk> CleanedSegment<D> {
@@ -46,6 +49,7 @@ impl<D: Disk> CleanedSegment<D> {
         size_max: u64,
         config: &LogConfig,
     ) -> Result<Self, StorageError> {
+        let held = store.hold_reserve("compact", size_max)?;
         let path = log
             .dir
             .join(SegmentFileKind::Log.marked_name(base, FileMark::Cleaned));
@@ -61,6 +65,7 @@ impl<D: Disk> CleanedSegment<D> {
             written: 0,
             size_max,
             interval: config.index_interval_bytes,
+            held,
         })
     }
 
@@ -135,6 +140,7 @@ impl<D: Disk> CleanedSegment<D> {
             .allocate_for(position + chunks.padded_bytes(), align_up(self.size_max))
             .await?;
         self.file.write(chunks, position).await?;
+        self.held.spend(len as u64);
         Ok(())
     }
 }

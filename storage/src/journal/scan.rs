@@ -5,6 +5,7 @@
 use std::borrow::Borrow;
 
 use super::frame::{CommitHeader, FileHeader, Incarnation, Invalid};
+use crate::types::Offset;
 
 /// A commit and where it lies in its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +31,8 @@ pub struct FileContent {
     pub behind: Vec<CommitPlace>,
     /// Incarnations that the commits retire, with the commits' sequences.
     pub retired: Vec<(u64, Incarnation)>,
+    /// Where the commits say that logs start, with the commits' sequences.
+    pub starts: Vec<(u64, Incarnation, Offset)>,
 }
 
 impl FileContent {
@@ -151,6 +154,7 @@ mod tests {
             stop: (4096 * (sequences.len() as u64 + 1), Invalid::Magic),
             behind: Vec::new(),
             retired: Vec::new(),
+            starts: Vec::new(),
         }
     }
 

@@ -17,7 +17,7 @@ use crate::layout::{checkpoint_dir, journal_dir};
 use crate::types::Offset;
 
 /// Files that a journal has from the start.
-const FILES_MIN: usize = 2;
+pub(crate) const FILES_MIN: usize = 2;
 
 /// Sizes of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,6 +204,11 @@ impl<D: Disk> Journal<D> {
     /// Whether another file may be created.
     pub(crate) fn may_grow(&self) -> bool {
         self.state.borrow().files < self.options.files_max
+    }
+
+    /// Bytes of one file.
+    pub(crate) const fn file_bytes(&self) -> u64 {
+        self.options.file_bytes
     }
 
     /// Whether the next switch of files finds one ready.

@@ -42,7 +42,7 @@ impl<D: Disk> LogMove<D> {
     /// From either disk; [`StorageError::NoSuchLog`] when the log is gone. The move is to be abandoned then.
     pub async fn copy_some(&mut self, now_ms: i64) -> Result<CopyStep, StorageError> {
         self.check()?;
-        self.check_space(0)?;
+        self.check_space()?;
         self.drop_gone().await?;
         match self.next() {
             Next::Bytes { base, from, to } => {
@@ -238,6 +238,9 @@ impl<D: Disk> LogMove<D> {
             let mut chunks = Chunks::<D>::new(&self.to.disk, bytes.len());
             chunks.put(bytes);
             chunks.write(file, at).await?;
+            if let Some(held) = &mut self.held {
+                held.spend(bytes.len() as u64);
+            }
             copied.position = u32::try_from(at + bytes.len() as u64).unwrap_or(u32::MAX);
         }
         Ok(())

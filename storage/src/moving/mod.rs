@@ -28,6 +28,7 @@ use crate::disk::{Disk, DiskError, DiskFile};
 use crate::error::StorageError;
 use crate::layout::{DirMark, PARTITION_METADATA_FILE, PartitionName};
 use crate::log::{Log, LogRef};
+use crate::space::shared::Held;
 use crate::store::Store;
 use crate::types::Offset;
 
@@ -81,6 +82,8 @@ pub struct LogMove<D: Disk> {
     copied: BTreeMap<Offset, Copied<D>>,
     left_bytes_max: u64,
     has_marker: bool,
+    /// What the copy will take where it goes, as it was at the beginning.
+    held: Option<Held>,
 }
 
 /// A segment's copy.
@@ -112,7 +115,7 @@ impl<D: Disk> LogMove<D> {
         let future = to
             .dir
             .join(name.marked(&format!("{unique:032x}"), DirMark::Future));
-        let moving = Self {
+        let mut moving = Self {
             from: Rc::clone(from),
             to: Rc::clone(to),
             log,
@@ -120,9 +123,12 @@ impl<D: Disk> LogMove<D> {
             copied: BTreeMap::new(),
             left_bytes_max: LEFT_BYTES_MAX,
             has_marker: false,
+            held: None,
         };
         to.look_at_space().await;
-        moving.check_space(moving.progress().left_bytes)?;
+        moving.check_space()?;
+        let held = to.hold_space("copy", moving.progress().left_bytes);
+        moving.held = Some(held.map_err(|error| StorageError::NoSpace(Rc::new(error)))?);
         let made = async {
             to.disk.create_dir(&moving.future).await?;
             to.write_metadata(&moving.future, moving.log.id).await
@@ -185,13 +191,10 @@ impl<D: Disk> LogMove<D> {
         }
     }
 
-    /// There is room for `bytes` beside the reserve.
-    fn check_space(&self, bytes: u64) -> Result<(), StorageError> {
-        let space = self.to.space_stats();
-        let is_known = space.total_bytes > 0;
-        if self.to.space.is_short() || (is_known && space.usable_bytes < space.reserve_bytes + bytes) {
-            let full = io::Error::from(io::ErrorKind::StorageFull);
-            let error = DiskError::new("copy", &self.future, full);
+    /// The reserve is not touched where it goes.
+    fn check_space(&self) -> Result<(), StorageError> {
+        if self.to.space.is_short() {
+            let error = DiskError::new("copy", &self.future, io::ErrorKind::StorageFull.into());
             return Err(StorageError::NoSpace(Rc::new(error)));
         }
         Ok(())

@@ -8,11 +8,13 @@ use bytes::Bytes;
 use crate::disk::{BLOCK_BYTES, Disk, DiskFile, IO_BYTES_MAX, OpenMode, align_up};
 use crate::error::StorageError;
 use crate::journal::frame::{
-    self, COMMIT_BYTES_MAX, CommitHeader, FileHeader, FrameKind, HEADER_BYTES, Incarnation, Invalid,
+    self, COMMIT_BYTES_MAX, CommitHeader, FileHeader, FrameHeader, FrameKind, HEADER_BYTES, Incarnation,
+    Invalid,
 };
 use crate::journal::salvage::{frames_end, may_be_damaged, salvage};
 use crate::journal::scan::{CommitPlace, FileContent};
 use crate::log::read::read_window;
+use crate::types::Offset;
 
 /// Reads a journal file as far as its commits are valid, and looks behind for evidence of what was durable.
 pub(super) async fn read_content<D: Disk>(
@@ -37,6 +39,7 @@ pub(super) async fn read_content<D: Disk>(
         stop: (0, Invalid::Short),
         behind: Vec::new(),
         retired: Vec::new(),
+        starts: Vec::new(),
     };
     let generation = match header {
         Ok(header) if frame::run_of(header.generation) > run => header.generation,
@@ -44,7 +47,7 @@ pub(super) async fn read_content<D: Disk>(
     };
     let mut position = BLOCK_BYTES as u64;
     content.stop = loop {
-        let (place, retired) = match read_commit(&mut window, position, generation, size).await? {
+        let (place, told) = match read_commit(&mut window, position, generation, size).await? {
             Ok(found) => found,
             Err(invalid) => {
                 let last = content.commits.last().map(|place| place.header.sequence);
@@ -56,9 +59,14 @@ pub(super) async fn read_content<D: Disk>(
             }
         };
         let sequence = place.header.sequence;
+        let retired = told.retired.into_iter();
         content
             .retired
-            .extend(retired.into_iter().map(|incarnation| (sequence, incarnation)));
+            .extend(retired.map(|incarnation| (sequence, incarnation)));
+        let starts = told.starts.into_iter();
+        content
+            .starts
+            .extend(starts.map(|(incarnation, start)| (sequence, incarnation, start)));
         position = align_up(position + place.header.commit_bytes() as u64);
         content.commits.push(place);
     };
@@ -78,12 +86,33 @@ pub(super) async fn read_content<D: Disk>(
     Ok(content)
 }
 
+/// What the frames of a commit say of logs beforehand.
+struct Told {
+    retired: Vec<Incarnation>,
+    starts: Vec<(Incarnation, Offset)>,
+}
+
+fn told<'h>(headers: impl Iterator<Item = &'h FrameHeader>) -> Told {
+    let mut told = Told {
+        retired: Vec::new(),
+        starts: Vec::new(),
+    };
+    for header in headers {
+        match header.kind {
+            FrameKind::Retire | FrameKind::Delete => told.retired.push(header.incarnation),
+            FrameKind::Start => told.starts.push((header.incarnation, header.base_offset)),
+            _ => {}
+        }
+    }
+    told
+}
+
 async fn read_commit<F: DiskFile>(
     window: &mut Window<F>,
     position: u64,
     generation: u64,
     size: u64,
-) -> Result<Result<(CommitPlace, Vec<Incarnation>), Invalid>, StorageError> {
+) -> Result<Result<(CommitPlace, Told), Invalid>, StorageError> {
     let header = match CommitHeader::decode(&window.get(position, HEADER_BYTES).await?) {
         Ok(header) if header.generation == generation => header,
         Ok(_) => return Ok(Err(Invalid::Field("generation"))),
@@ -96,16 +125,13 @@ async fn read_commit<F: DiskFile>(
         .get(position + HEADER_BYTES as u64, header.frames_bytes as usize)
         .await?;
     Ok(frame::frames(&header, &body).map(|frames| {
-        let retired = frames
-            .iter()
-            .filter(|frame| matches!(frame.header.kind, FrameKind::Retire | FrameKind::Delete));
-        let retired = retired.map(|frame| frame.header.incarnation).collect();
+        let told = told(frames.iter().map(|frame| &frame.header));
         let place = CommitPlace {
             position,
             header,
             is_damaged: false,
         };
-        (place, retired)
+        (place, told)
     }))
 }
 
@@ -118,7 +144,7 @@ async fn damaged_commit<F: DiskFile>(
     size: u64,
     last: Option<u64>,
     invalid: Invalid,
-) -> Result<Option<(CommitPlace, Vec<Incarnation>)>, StorageError> {
+) -> Result<Option<(CommitPlace, Told)>, StorageError> {
     let body = position + HEADER_BYTES as u64;
     let header = match CommitHeader::decode(&window.get(position, HEADER_BYTES).await?) {
         Ok(header) if header.generation == generation && body + u64::from(header.frames_bytes) <= size => {
@@ -139,17 +165,14 @@ async fn damaged_commit<F: DiskFile>(
     let Some(pieces) = salvage((header.frames > 0).then_some(&header), &bytes) else {
         return Ok(None);
     };
-    let retired = pieces
-        .iter()
-        .filter(|piece| piece.fault.is_none())
-        .filter(|piece| matches!(piece.header.kind, FrameKind::Retire | FrameKind::Delete));
-    let retired = retired.map(|piece| piece.header.incarnation).collect();
+    let whole = pieces.iter().filter(|piece| piece.fault.is_none());
+    let told = told(whole.map(|piece| &piece.header));
     let place = CommitPlace {
         position,
         header,
         is_damaged: true,
     };
-    Ok(Some((place, retired)))
+    Ok(Some((place, told)))
 }
 
 /// What the commits around `position` say about the one there, whose header is damaged: its sequence and how long it is.

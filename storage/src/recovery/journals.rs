@@ -10,6 +10,7 @@ use super::manifests::Manifests;
 use super::missing::check_unknown_directory;
 use super::record::{Checkpoints, DirectoryRecord, LogRecord, directory_path, load_all};
 use super::redo::Redo;
+use super::room::make_room;
 use crate::checkpoint::{envelope, offsets, partition_metadata};
 use crate::compaction::progress;
 use crate::disk::{Disk, OpenMode};
@@ -80,6 +81,21 @@ pub async fn recover_journals<D: Disk>(
     disk: &D,
     dir: &Path,
     mut progress: impl FnMut(u64, u64),
+) -> Result<JournalRecovery, StorageError> {
+    let first = replay_and_merge(disk, dir, &mut progress).await;
+    match first {
+        Err(StorageError::Disk(error)) if error.is_refused_for_space() && make_room(disk, dir).await? => {
+            replay_and_merge(disk, dir, &mut progress).await
+        }
+        ended => ended,
+    }
+}
+
+/// See [`recover_journals`].
+async fn replay_and_merge<D: Disk>(
+    disk: &D,
+    dir: &Path,
+    progress: &mut impl FnMut(u64, u64),
 ) -> Result<JournalRecovery, StorageError> {
     let Checkpoints {
         run,
@@ -258,7 +274,11 @@ async fn topic_of<D: Disk>(disk: &D, dir: &Path) -> Result<[u8; 16], StorageErro
 }
 
 /// The journal files of all shards that belong to a run after `run`.
-async fn read_journals<D: Disk>(disk: &D, dir: &Path, run: u64) -> Result<Vec<ShardJournal>, StorageError> {
+pub(super) async fn read_journals<D: Disk>(
+    disk: &D,
+    dir: &Path,
+    run: u64,
+) -> Result<Vec<ShardJournal>, StorageError> {
     let root = journals_dir(dir);
     let shards = match disk.list(&root).await {
         Ok(entries) => entries,
@@ -345,10 +365,14 @@ async fn replay_shard<D: Disk>(
     let chain = chain(&contents, covered_sequence).map_err(|broken| broken_chain(files, &broken))?;
     let last = chain.commits.last().map_or(0, |(_, place)| place.header.sequence);
     let retired = contents.iter().flat_map(|content| &content.retired);
+    let starts = contents.iter().flat_map(|content| &content.starts);
     redo.begin_shard(
         retired
             .filter(|(sequence, _)| *sequence <= last)
             .map(|(_, incarnation)| *incarnation),
+        starts
+            .filter(|(sequence, _, _)| *sequence <= last)
+            .map(|(_, incarnation, start)| (*incarnation, *start)),
     );
     let mut open: Option<(usize, Window<D::File>)> = None;
     for (index, place) in &chain.commits {

@@ -130,6 +130,12 @@ impl<D: Disk> Store<D> {
             }
             None => {
                 check_directory(dir, known.as_ref())?;
+                let is_vital = name
+                    .rsplit_once('-')
+                    .is_some_and(|(topic, _)| is_metadata_topic(topic));
+                if !is_vital {
+                    self.check_new_log()?;
+                }
                 Ok((self.create_log(dir, id, config, now_ms).await?, true))
             }
         }

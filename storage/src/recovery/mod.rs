@@ -15,6 +15,7 @@ mod producers;
 pub mod record;
 pub(crate) mod redo;
 mod rested;
+pub mod room;
 pub(crate) mod scan;
 mod segments;
 mod stray;

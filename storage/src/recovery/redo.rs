@@ -32,6 +32,8 @@ pub(crate) struct Redo<'a, D: Disk> {
     logs: BTreeMap<(usize, Incarnation), LogRedo>,
     shard: usize,
     retired: BTreeSet<Incarnation>,
+    /// Where the shard's frames say, in the end, that logs start.
+    starts: BTreeMap<Incarnation, Offset>,
     /// The logs of retired incarnations.
     rested: RestedLogs,
     /// The segments that the checkpoint says are whole below: those of each log below this one.
@@ -50,6 +52,7 @@ impl<'a, D: Disk> Redo<'a, D> {
             logs: BTreeMap::new(),
             shard: 0,
             retired: BTreeSet::new(),
+            starts: BTreeMap::new(),
             rested: RestedLogs::new(),
             settled: records.filter_map(place).collect(),
             held_bytes: 0,
@@ -58,10 +61,19 @@ impl<'a, D: Disk> Redo<'a, D> {
     }
 
     /// The frames that follow are another shard's: its incarnations are its own. Those in `retired` end in a frame that
-    /// makes all of theirs void.
-    pub(crate) fn begin_shard(&mut self, retired: impl Iterator<Item = Incarnation>) {
+    /// makes all of theirs void; `starts` are those that a frame of theirs gives.
+    pub(crate) fn begin_shard(
+        &mut self,
+        retired: impl Iterator<Item = Incarnation>,
+        starts: impl Iterator<Item = (Incarnation, Offset)>,
+    ) {
         self.shard += 1;
         self.retired = retired.collect();
+        self.starts.clear();
+        for (incarnation, start) in starts {
+            let known = self.starts.entry(incarnation).or_insert(start);
+            *known = start.max(*known);
+        }
     }
 
     /// Applies one frame. `durable`: its commit is known to have been durable, so whatever is wrong is damage.
@@ -175,7 +187,8 @@ impl<'a, D: Disk> Redo<'a, D> {
         // Each file names its logs again.
         self.logs.entry(key).or_insert_with(|| {
             let settled = self.settled.get(&opened.id).copied();
-            LogRedo::new(opened, self.dir, settled)
+            let starts_at = self.starts.get(&key.1).copied().unwrap_or(Offset::NONE);
+            LogRedo::new(opened, self.dir, settled, starts_at)
         });
         Ok(())
     }
@@ -377,7 +390,7 @@ mod tests {
             };
             let open = open.encode();
             let mut redo = Redo::new(&disk, root, std::iter::empty());
-            redo.begin_shard(std::iter::empty());
+            redo.begin_shard(std::iter::empty(), std::iter::empty());
             redo.apply(&frame(FrameKind::Open, 0, 0, 0, &open), true).await?;
             redo.apply(&frame(FrameKind::Append, 5, 10, 8192, &[1; 100]), true)
                 .await?;

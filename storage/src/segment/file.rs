@@ -99,7 +99,7 @@ impl<D: Disk> SegmentFile<D> {
         let step = self.step.get();
         let needed = align_up(end);
         let wanted = align_up((end + step).min(limit.max(end))) - needed;
-        let taken = self.headroom.take(wanted);
+        let taken = self.headroom.take(needed - before, wanted);
         let mut target = needed + align_down(taken);
         let mut allocated = self.file.allocate(target).await;
         if target > needed && allocated.as_ref().is_err_and(DiskError::is_full) {
@@ -107,11 +107,11 @@ impl<D: Disk> SegmentFile<D> {
             allocated = self.file.allocate(target).await;
         }
         if allocated.is_ok() {
-            self.headroom.settle(taken, target - before);
+            self.headroom.settle(needed - before, taken, target - before);
             self.allocated.set(target);
             self.step.set((step * 2).min(STEP_BYTES_MAX));
         } else {
-            self.headroom.settle(taken, 0);
+            self.headroom.settle(needed - before, taken, 0);
             // A file system may keep what it found before it met the end; if it refuses this as well, nothing is lost but that.
             self.file.truncate(before).await.ok();
         }
@@ -155,12 +155,36 @@ impl<D: Disk> SegmentFile<D> {
     pub(crate) async fn shorten(&self, size: u64) -> Result<(), DiskError> {
         if self.allocated.get() > size {
             self.file.truncate(size).await?;
-            self.headroom.free(self.ahead());
+            self.headroom.give_back(self.ahead());
             self.allocated.set(size);
             self.announced.set(size);
             self.step.set(STEP_BYTES_MIN);
         }
         Ok(())
+    }
+
+    /// Gives back what is allocated behind `end`, up to where writes were planned, unless the file is just being extended.
+    ///
+    /// # Errors
+    /// From the disk; the blocks may be there still then, and are not counted on.
+    pub(crate) async fn give_back_tail(&self, end: u64) -> Result<(), DiskError> {
+        let end = align_up(end).max(self.announced.get());
+        if self.allocated.get() <= end || self.is_growing.replace(true) {
+            return Ok(());
+        }
+        self.headroom.give_back(self.ahead());
+        // At once: who plans a write meanwhile must not count on the rest.
+        self.allocated.set(end);
+        self.announced.set(end);
+        self.step.set(STEP_BYTES_MIN);
+        let cut = self.file.truncate(end).await;
+        self.is_growing.set(false);
+        cut
+    }
+
+    /// Whether blocks are allocated behind all writes that have begun.
+    pub(crate) fn has_tail(&self) -> bool {
+        self.ahead() > 0
     }
 
     /// Bytes allocated and not announced.

@@ -50,6 +50,10 @@ impl LogRedo {
                 self.skipped = self.skipped.max(Some(segment));
                 return Ok(0);
             }
+            Err(error) if error.is_not_found() && self.was_removed(disk).await? => {
+                self.skipped = self.skipped.max(Some(segment));
+                return Ok(0);
+            }
             Err(error) if error.is_not_found() => open_or_create(disk, &path).await?,
             Err(error) => return Err(error.into()),
         };
@@ -79,6 +83,23 @@ impl LogRedo {
         }
         file.close().await?;
         Ok(bytes.len() as u64)
+    }
+
+    /// Whether the segment that ends where the frames are now was removed, so that nobody needs its bytes: it was finished, as the
+    /// snapshot of its end says, and the log starts above it. Made again it could take space that others have now.
+    async fn was_removed<D: Disk>(&self, disk: &D) -> Result<bool, StorageError> {
+        if self.is_loose || self.end_offset > self.starts_at {
+            return Ok(false);
+        }
+        let snapshot = segment_path(&self.dir, self.end_offset, SegmentFileKind::ProducerSnapshot);
+        match disk.open(&snapshot, OpenMode::Read).await {
+            Ok(file) => {
+                file.close().await?;
+                Ok(true)
+            }
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     pub(super) async fn remove_half_made<D: Disk>(&self, disk: &D) -> Result<(), StorageError> {

@@ -26,7 +26,9 @@ pub(super) struct LogRedo {
     /// Segment and position behind the last applied byte; `None` before the first data frame.
     pub(super) end: Option<(Offset, u32)>,
     pub(super) end_offset: Offset,
-    /// Where the log starts, if a frame moved that.
+    /// Where the log starts in the end, if a frame moves that.
+    pub(super) starts_at: Offset,
+    /// The same, if such a frame was applied.
     log_start: Option<Offset>,
     /// Bytes to be written, ending at `end`.
     pub(super) collected: Vec<u8>,
@@ -60,8 +62,9 @@ pub(super) enum Step {
 }
 
 impl LogRedo {
-    /// The log that a frame names. `settled`: its segments below this one are whole and synced.
-    pub(super) fn new(opened: OpenPayload, root: &Path, settled: Option<Offset>) -> Self {
+    /// The log that a frame names. `settled`: its segments below this one are whole and synced; `starts_at`: where it starts when
+    /// all frames are applied.
+    pub(super) fn new(opened: OpenPayload, root: &Path, settled: Option<Offset>, starts_at: Offset) -> Self {
         Self {
             id: opened.id,
             dir: root.join(&opened.directory),
@@ -70,6 +73,7 @@ impl LogRedo {
             steps: Vec::new(),
             end: None,
             end_offset: Offset::ZERO,
+            starts_at,
             log_start: None,
             collected: Vec::new(),
             is_cut: false,
