@@ -44,7 +44,7 @@ use crate::node::{Broker, NodeMessage};
 use crate::observe;
 use crate::publish::{self, Publication};
 use crate::request::CloseReason;
-use crate::stores::{Disks, Stores, find_homes, identify};
+use crate::stores::{self, Disks, Stores, find_homes, identify};
 use crate::view::View;
 
 /// How long a stopping shard waits for its connections.
@@ -415,12 +415,15 @@ pub async fn start_controller<E: Env, D: Disk, L: LogsIo>(
         let status = if is_full { Status::Io } else { Status::Data };
         Failure::new(status, format!("metadata log: {e}"))
     })?;
+    let (left, left_behind) = flume::bounded(1);
+    env.spawn(stores::set_left_aside(stores.clone(), left_behind));
     let seed = ControlSeed {
         log,
         identity,
         previous_broker_epoch: dirs.stopped_epoch(),
         homes,
         directories,
+        left,
     };
     let (end, ended) = flume::bounded(1);
     let running = control::run(shard.broker.clone(), shard.control.clone(), seed);

@@ -194,7 +194,12 @@ pub struct ControlSeed<Q: QuorumLog> {
     pub homes: Homes,
     /// The ids of all directories that work, that of `identity` first.
     pub directories: Vec<Uuid>,
+    /// Is told which directories of logs are no partition's, and what is known of topics then.
+    pub left: flume::Sender<LeftDirectories>,
 }
+
+/// Directories of logs, by name and place, that are no partition's by this image.
+pub type LeftDirectories = (Arc<MetadataImage>, Vec<(String, LogDir)>);
 
 /// Runs the controller on its shard until [`Control::stop`]. Returns the broker epoch, for the mark of a clean stop.
 ///
@@ -243,6 +248,9 @@ pub async fn run<E: Env, Q: QuorumLog>(
         control: control.clone(),
     };
     effects.publish_first(node.image()).await;
+    let left = effects.publisher.take_left();
+    // Nobody waits for it in a simulation.
+    let _ = seed.left.send((node.image().clone(), left));
     control.joined.0.set(true);
     control.joined.1.notify();
     node.run(&control.queue, &mut effects).await?;

@@ -26,6 +26,8 @@ pub struct Homes {
     begun: BTreeMap<String, LogDir>,
     /// The same of partitions that were found.
     interrupted: Vec<(LogId, LogDir)>,
+    /// Directories of logs that were found beside another of the same name, which is the partition's.
+    others: Vec<(String, LogDir)>,
     /// A directory that this node had is not there.
     is_incomplete: bool,
 }
@@ -54,6 +56,7 @@ impl Homes {
             copies: BTreeMap::new(),
             begun: BTreeMap::new(),
             interrupted: Vec::new(),
+            others: Vec::new(),
             is_incomplete: false,
         }
     }
@@ -63,12 +66,19 @@ impl Homes {
         self.is_incomplete = true;
     }
 
-    /// What was found and not placed belongs to no partition of this node: not kept any longer.
-    pub fn all_are_placed(&mut self) {
-        self.found = BTreeMap::new();
-        self.repeated = BTreeMap::new();
+    /// What was found and not placed belongs to no partition of this node: not kept any longer. Returns the names of the logs'
+    /// directories and where they are.
+    pub fn all_are_placed(&mut self) -> Vec<(String, LogDir)> {
+        let mut left = std::mem::take(&mut self.others);
+        left.extend(std::mem::take(&mut self.found));
+        for (name, all) in std::mem::take(&mut self.repeated) {
+            left.extend(all.into_iter().map(|(dir, _)| (name.clone(), dir)));
+        }
+        left.sort_unstable();
+        left.dedup();
         self.copies = BTreeMap::new();
         self.begun = BTreeMap::new();
+        left
     }
 
     /// Whether a directory of that name was found.
@@ -163,6 +173,8 @@ impl Homes {
                 );
                 return NOWHERE;
             }
+            let others = all.iter().filter(|(dir, _)| Some(*dir) != found);
+            self.others.extend(others.map(|(dir, _)| (name.to_owned(), *dir)));
         }
         let is_incomplete = self.is_incomplete || self.dirs.offline() > 0;
         if found.is_none() && !is_new && is_incomplete && !self.placed.contains_key(&log) {

@@ -98,6 +98,8 @@ pub struct Publisher {
     node: BrokerId,
     placement: Arc<Placement>,
     homes: Homes,
+    /// Directories of logs that were found and are no partition's.
+    left: Vec<(String, LogDir)>,
     offline: Arc<BTreeSet<LogId>>,
 }
 
@@ -109,6 +111,7 @@ impl Publisher {
             node,
             placement: Arc::new(Placement::new(shards)),
             homes,
+            left: Vec::new(),
             offline: Arc::default(),
         }
     }
@@ -116,6 +119,11 @@ impl Publisher {
     /// Where partitions are.
     pub const fn homes(&mut self) -> &mut Homes {
         &mut self.homes
+    }
+
+    /// Directories of logs that were found at the start and are no partition's, by name, once.
+    pub fn take_left(&mut self) -> Vec<(String, LogDir)> {
+        std::mem::take(&mut self.left)
     }
 
     /// Partitions whose move the end of the run before interrupted, the shards that have them, and where they were to go.
@@ -156,7 +164,7 @@ impl Publisher {
             .iter()
             .filter_map(|(log, shard)| open(&image, log, shard, &mut self.homes, false))
             .collect();
-        self.homes.all_are_placed();
+        self.left = self.homes.all_are_placed();
         self.placement = Arc::new(placement);
         Publication {
             image,

@@ -19,6 +19,7 @@ use storage::recovery::room::make_room_for_stores;
 use storage::store::{Store, StoreOptions};
 
 use crate::assembly::{fail_everywhere, storage_failed};
+use crate::control::LeftDirectories;
 use crate::exit::{Failure, Status};
 use crate::homes::Homes;
 use crate::log_dirs::{LogDirs, METADATA_DIR};
@@ -259,6 +260,23 @@ pub(crate) async fn find_homes<D: Disk>(
     }
     settle_copies(&mut homes, dirs, stores, copies);
     Ok(homes)
+}
+
+/// Sets aside what the start found of topics that are gone: a topic was deleted while the directory was away, or the process ended
+/// before it could say so on the disk. As Kafka's, such a directory is renamed to `…-stray` and never removed: it has records.
+pub(crate) async fn set_left_aside<D: Disk>(stores: Stores<D>, left: flume::Receiver<LeftDirectories>) {
+    let Ok((image, left)) = left.recv_async().await else {
+        return;
+    };
+    for (name, dir) in left.iter().filter(|(name, _)| name != METADATA_LOG_NAME) {
+        let Some(Some(store)) = stores.get(usize::from(dir.0)) else {
+            continue;
+        };
+        let is_known = |topic| image.topics.by_id(topic).is_some();
+        if let Err(error) = store.set_unknown_aside(name, is_known).await {
+            tracing::warn!(name, %error, "of a topic that is gone, and could not be set aside");
+        }
+    }
 }
 
 /// What is left of moves that the end of the run before interrupted. A copy that is not whole, or whose log is there, is no truth:

@@ -77,7 +77,7 @@ impl Drop for Mounted {
 }
 
 /// Sends a batch as often as it takes, as a client with retries does; the answers before it was acknowledged.
-fn produce_until_acknowledged(client: &mut Client, topic: &str) -> Vec<ErrorCode> {
+pub(crate) fn produce_until_acknowledged(client: &mut Client, topic: &str) -> Vec<ErrorCode> {
     let began = Instant::now();
     let mut refusals = Vec::new();
     loop {
@@ -123,7 +123,7 @@ fn take_the_rest(at: &Path) {
     while file.write_all(&[1]).is_ok() {}
 }
 
-fn delete_topic(client: &mut Client, name: &str) {
+pub(crate) fn delete_topic(client: &mut Client, name: &str) {
     let request = DeleteTopicsRequest {
         topic_names: vec![Str::from(name.to_owned())],
         timeout_ms: 30_000,

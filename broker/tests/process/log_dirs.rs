@@ -16,7 +16,7 @@ use protocol::messages::produce::ProduceResponse;
 use protocol::{ErrorCode, Str};
 
 use crate::admin::sample;
-use crate::full_disk::Mounted;
+use crate::full_disk::{Mounted, delete_topic};
 use crate::stop::{batch, create_topic, fetch_request, produce_request};
 use crate::support::{Broker, Client, PATIENCE, Starting};
 
@@ -148,6 +148,59 @@ fn partitions_go_where_the_fewest_are_and_are_found_there_again() {
     let broker = Broker::start(dir.path(), &dirs);
     let mut client = Client::connect(broker.address);
     assert!((0..7).all(|p| produce_to(&mut client, "spread", p) == ErrorCode::NONE));
+}
+
+/// Its files would stay under their name for ever, and be in the way of a topic of that name.
+#[test]
+fn what_a_topic_left_that_was_deleted_while_its_directory_was_away_is_set_aside() {
+    let dir = tempfile::tempdir().unwrap();
+    let stop = |broker: Broker| {
+        broker.signal(Signal::SIGTERM);
+        assert_eq!(broker.end().0.code(), Some(0));
+    };
+    let both = ["log.dirs=one,two", "penstock.shards=2"];
+    let broker = Broker::start(dir.path(), &both);
+    let mut client = Client::connect(broker.address);
+    create_topic(&mut client, "gone", 2);
+    create_topic(&mut client, "again", 2);
+    for topic in ["gone", "again"] {
+        assert!((0..2).all(|p| produce_to(&mut client, topic, p) == ErrorCode::NONE));
+    }
+    stop(broker);
+
+    let broker = Broker::start(dir.path(), &["log.dirs=one", "penstock.shards=2"]);
+    let mut client = Client::connect(broker.address);
+    delete_topic(&mut client, "gone");
+    delete_topic(&mut client, "again");
+    create_topic(&mut client, "again", 2);
+    assert!((0..2).all(|p| produce_to(&mut client, "again", p) == ErrorCode::NONE));
+    stop(broker);
+
+    let broker = Broker::start(dir.path(), &both);
+    let mut client = Client::connect(broker.address);
+    assert!((0..2).all(|p| produce_to(&mut client, "again", p) == ErrorCode::NONE));
+    let logs = || {
+        let entries = fs::read_dir(dir.path().join("two")).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut logs: Vec<String> = names
+            .filter(|name| name.starts_with("gone-") || name.starts_with("again-"))
+            .map(|name| {
+                format!(
+                    "{}{}",
+                    &name[..name.find('-').unwrap()],
+                    &name[name.rfind('-').unwrap()..]
+                )
+            })
+            .collect();
+        logs.sort();
+        logs
+    };
+    let began = Instant::now();
+    while logs() != ["again-stray", "gone-stray"] {
+        assert!(began.elapsed() < PATIENCE, "{:?}", logs());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    stop(broker);
 }
 
 #[test]
