@@ -11,6 +11,7 @@ mod descriptors;
 mod durability;
 mod errors;
 mod full_disk;
+mod full_start;
 mod group_reports;
 mod groups;
 mod leaks;
