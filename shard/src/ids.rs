@@ -10,7 +10,8 @@ pub struct ShardId(pub u16);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct BrokerId(pub i32);
 
-/// A log directory of this node: its place in `log.dirs` from 0, where the metadata log's is the first; node-local, never on disk or on the wire.
+/// A log directory of this node: its place in `log.dirs` from 0, where the metadata log's is the first; node-local, never on disk or
+/// on the wire.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct LogDir(pub u16);
 

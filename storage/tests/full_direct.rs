@@ -8,20 +8,21 @@ mod common;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::process::Command;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{PLAIN, batch, commit_loop, housekeeping_loop, log_id, read_log};
-use futures_lite::future::zip;
-use glommio::timer::sleep;
+use futures_lite::future::{or, yield_now, zip};
 use storage::disk::direct::{DirectDisk, run_with_disk};
 use storage::error::AppendError;
 use storage::journal::JournalOptions;
 use storage::log::LogRef;
 use storage::log::append::AppendBatch;
 use storage::log::config::LogConfig;
+use storage::notify::join_all;
 use storage::recovery::recover_journals;
 use storage::recovery::room::make_room_for_stores;
 use storage::sim_rng::SimRng;
@@ -84,13 +85,16 @@ fn options(plan: Plan) -> StoreOptions {
     }
 }
 
+/// What runs beside the appends.
+type Loops = Vec<Pin<Box<dyn Future<Output = ()>>>>;
+
 struct Life {
     stores: Vec<Rc<Store<DirectDisk>>>,
     logs: Vec<(usize, LogRef)>,
 }
 
 /// Starts on what is there, which must not fail, and holds it against what was acknowledged.
-async fn start(disk: &DirectDisk, dir: &Path, plan: Plan, acknowledged: &mut [Offset]) -> Life {
+async fn start(disk: &DirectDisk, dir: &Path, plan: Plan, acknowledged: &mut [Offset]) -> (Life, Loops) {
     recover_journals(disk, dir, |_, _| {}).await.expect("journals");
     let space: Arc<DirSpace> = Arc::default();
     let journal = options(plan).journal;
@@ -101,21 +105,21 @@ async fn start(disk: &DirectDisk, dir: &Path, plan: Plan, acknowledged: &mut [Of
         stores: Vec::new(),
         logs: Vec::new(),
     };
+    let mut loops = Loops::new();
     for shard in 0..SHARDS {
         let store = Store::open_beside(disk.clone(), dir, shard, options(plan), &space).await;
         let store = store.expect("a store");
         for _ in 0..2 {
-            glommio::spawn_local(commit_loop(Rc::clone(&store), Rc::default())).detach();
+            loops.push(Box::pin(commit_loop(Rc::clone(&store), Rc::default())));
         }
-        glommio::spawn_local(housekeeping_loop(Rc::clone(&store))).detach();
+        loops.push(Box::pin(housekeeping_loop(Rc::clone(&store))));
         let watched = Rc::clone(&store);
-        glommio::spawn_local(async move {
+        loops.push(Box::pin(async move {
             for second in 0.. {
                 watched.watch_space(second * 1000).await;
                 sleep(Duration::from_secs(1)).await;
             }
-        })
-        .detach();
+        }));
         life.stores.push(store);
     }
     for (number, acknowledged) in (0u8..).zip(acknowledged) {
@@ -139,7 +143,15 @@ async fn start(disk: &DirectDisk, dir: &Path, plan: Plan, acknowledged: &mut [Of
         *acknowledged = offsets.log_end;
         life.logs.push((at, log));
     }
-    life
+    (life, loops)
+}
+
+/// Without a timer of the runtime's: the others get their turns meanwhile.
+async fn sleep(time: Duration) {
+    let began = Instant::now();
+    while began.elapsed() < time {
+        yield_now().await;
+    }
 }
 
 impl Life {
@@ -188,27 +200,35 @@ fn lives(seed: u64, plan: Plan, lives: u64) -> Option<usize> {
         let mut known = acknowledged.clone();
         let ended = run_with_disk(&dir, move |disk| async move {
             let mut rng = SimRng::new(seed * 100 + number, "full direct");
-            let life = start(&disk, &path, plan, &mut known).await;
-            let mut taken = life.fill(&mut rng).await;
-            for store in &life.stores {
-                assert_eq!(store.offline_reason(), None);
-            }
-            if number % 3 == 2 {
-                // What is deleted makes space, and appends go on by themselves.
-                let (at, log) = life.logs[rng.index(life.logs.len())];
-                let to = life.stores[at].offsets(log).expect("open").durable_end;
-                life.stores[at].delete_records(log, to).await.expect("deleted");
-                sleep(Duration::from_millis(1500)).await;
-                taken += life.fill(&mut rng).await;
-            }
-            if rng.coin() {
-                let closed = zip(life.stores[0].close(), life.stores[1].close()).await;
-                assert!(
-                    closed.0.is_ok() && closed.1.is_ok(),
-                    "a stop in order: {closed:?}"
-                );
-            }
-            life.note(&mut known);
+            let (life, loops) = start(&disk, &path, plan, &mut known).await;
+            let work = async {
+                let mut taken = life.fill(&mut rng).await;
+                for store in &life.stores {
+                    assert_eq!(store.offline_reason(), None);
+                }
+                if number % 3 == 2 {
+                    // What is deleted makes space, and appends go on by themselves.
+                    let (at, log) = life.logs[rng.index(life.logs.len())];
+                    let to = life.stores[at].offsets(log).expect("open").durable_end;
+                    life.stores[at].delete_records(log, to).await.expect("deleted");
+                    sleep(Duration::from_millis(1500)).await;
+                    taken += life.fill(&mut rng).await;
+                }
+                if rng.coin() {
+                    let closed = zip(life.stores[0].close(), life.stores[1].close()).await;
+                    assert!(
+                        closed.0.is_ok() && closed.1.is_ok(),
+                        "a stop in order: {closed:?}"
+                    );
+                }
+                life.note(&mut known);
+                taken
+            };
+            let beside = async {
+                join_all(loops).await;
+                panic!("a store went offline");
+            };
+            let taken = or(work, beside).await;
             (known, taken)
         });
         let (known, taken) = ended.expect("the run");
