@@ -16,7 +16,7 @@ use crate::types::Offset;
 use crate::write_behind::FlushTo;
 
 /// Logs written at a time while a journal file is recycled.
-const FLUSHES_MAX: usize = 8;
+pub(crate) const FLUSHES_MAX: usize = 8;
 
 /// Index entries of an active segment that may be missing from its files at a checkpoint: a look-up after an unclean stop
 /// then reads so many times `index.interval.bytes` more.
@@ -232,7 +232,7 @@ impl<D: Disk> Store<D> {
             let writes = some
                 .iter()
                 .map(|log| self.write_active_indexes(log, index_entries_min));
-            let written = join_all(writes).await.into_iter().collect();
+            let written: Result<(), StorageError> = join_all(writes).await.into_iter().collect();
             unless_full("indexes", written)?; // the record says how many entries there are
         }
         for log in &logs {

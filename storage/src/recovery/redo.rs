@@ -295,7 +295,7 @@ mod tests {
             let root = Path::new("/data");
             disk.create_dir(root).await.unwrap();
             let mut redo = Redo::new(&disk, root, std::iter::empty());
-            redo.begin_shard(std::iter::empty());
+            redo.begin_shard(std::iter::empty(), std::iter::empty());
             let name = |log: u64| format!("t-{log:03}");
             for log in 0..logs {
                 let topic = TopicId([7; 16]);
