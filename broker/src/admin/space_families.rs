@@ -16,7 +16,7 @@ type Family = (
     fn(&SpaceStats) -> Option<Number>,
 );
 
-const FAMILIES: [Family; 7] = [
+const FAMILIES: [Family; 8] = [
     (
         "penstock_log_dir_total_bytes",
         Kind::Gauge,
