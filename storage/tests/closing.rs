@@ -69,7 +69,7 @@ fn a_stop_leaves_alone_what_did_not_change() {
     let handle = executor.handle();
     let disk = SimDisk::new(&handle, SimDiskConfig::seeded(1));
     disk.record_trace();
-    let with_records = |number: &u8| number % 2 == 0;
+    let with_records = |number: &u8| number.is_multiple_of(2);
     let names = |numbers: Vec<u8>| -> BTreeSet<String> {
         numbers.iter().map(|number| format!("t{number}-0")).collect()
     };
