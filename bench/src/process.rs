@@ -44,6 +44,7 @@ pub struct Broker {
     starts: u32,
     ready_line: String,
     ready_after: Duration,
+    ready_timeout: Duration,
 }
 
 impl Broker {
@@ -53,10 +54,15 @@ impl Broker {
     /// # Errors
     /// The binary could not be built, or no port is free.
     pub fn new(profile: Profile, dir: &Path, overrides: &[&str]) -> Result<Self> {
+        Self::of(binary(profile)?, dir, overrides)
+    }
+
+    fn of(binary: PathBuf, dir: &Path, overrides: &[&str]) -> Result<Self> {
         let (port, admin_port) = (free_port()?, free_port()?);
         Ok(Self {
-            binary: binary(profile)?,
-            dir: dir.to_path_buf(),
+            binary,
+            // The broker runs in it, and would look for a relative one below it.
+            dir: std::path::absolute(dir).doing(dir.display())?,
             port,
             admin_port,
             overrides: with_ports(overrides, port),
@@ -64,7 +70,13 @@ impl Broker {
             starts: 0,
             ready_line: String::new(),
             ready_after: Duration::ZERO,
+            ready_timeout: READY_TIMEOUT,
         })
+    }
+
+    /// Starts may take so long, for one with very many partitions.
+    pub fn allow_for_starts(&mut self, limit: Duration) {
+        self.ready_timeout = limit;
     }
 
     /// Starts the process and waits until it is ready. `shards` sets `penstock.shards`, else the broker decides.
@@ -137,10 +149,11 @@ impl Broker {
                     self.last_words()
                 ));
             }
-            if started.elapsed() > READY_TIMEOUT {
+            if started.elapsed() > self.ready_timeout {
                 self.kill()?;
                 return failed(format!(
-                    "the broker was not ready after {READY_TIMEOUT:?}:\n{}",
+                    "the broker was not ready after {:?}:\n{}",
+                    self.ready_timeout,
                     self.last_words()
                 ));
             }
@@ -367,6 +380,19 @@ fn build(profile: Profile) -> Result<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_relative_directory_is_that_of_whoever_asks() {
+        let broker = Broker::of(PathBuf::from("penstock"), Path::new("some/where"), &[]).expect("free ports");
+        let here = std::env::current_dir().expect("a directory");
+        let command = broker.command(None);
+        assert_eq!(command.get_current_dir(), Some(&*here.join("some/where")));
+        let wanted = format!("log.dirs={}", here.join("some/where/data").display());
+        assert!(
+            command.get_args().any(|argument| argument == &*wanted),
+            "{command:?}"
+        );
+    }
 
     #[test]
     fn a_metric_is_the_sum_of_its_series() {

@@ -22,12 +22,34 @@ const PARTITIONS_PER_TOPIC: usize = 1000;
 const PARTITIONS_PER_PRODUCE: usize = 500;
 /// How long a request may take.
 const ANSWER_LIMIT: Duration = Duration::from_secs(120);
-/// How long a stop may take.
+/// How long a stop may take; the broker itself gives up earlier.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
+/// How long a start may take.
+const START_LIMIT: Duration = Duration::from_secs(300);
 /// How long an idle broker is watched.
 const IDLE: Duration = Duration::from_secs(30);
 /// How long it gets to come to rest before that.
 const SETTLE: Duration = Duration::from_secs(10);
+
+/// A stop that was asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Stop {
+    /// How long it took.
+    pub took: Duration,
+    /// Whether it came to its end; if not, the next start had to recover.
+    pub is_clean: bool,
+}
+
+impl Stop {
+    fn of(broker: &mut Broker) -> Result<Self> {
+        let asked = Instant::now();
+        let status = broker.terminate(STOP_LIMIT)?;
+        Ok(Self {
+            took: asked.elapsed(),
+            is_clean: status.success(),
+        })
+    }
+}
 
 /// Times of starts.
 #[derive(Clone, Debug)]
@@ -38,8 +60,8 @@ pub struct Starts {
     pub batches: usize,
     /// From the start of the process to the ready line, after a clean stop.
     pub clean: Vec<Duration>,
-    /// How long those stops took.
-    pub stops: Vec<Duration>,
+    /// Those stops.
+    pub stops: Vec<Stop>,
     /// After kill -9, each after one more batch to every partition.
     pub killed: Vec<Duration>,
 }
@@ -56,6 +78,7 @@ pub fn starts(
     rounds: usize,
 ) -> Result<Starts> {
     let mut broker = Broker::new(profile, dir, &[])?;
+    broker.allow_for_starts(START_LIMIT);
     broker.start(None)?;
     let topics = make_topics(&broker.bootstrap(), partitions)?;
     let mut seen = Starts {
@@ -68,9 +91,7 @@ pub fn starts(
     for _ in 0..rounds {
         produce_to_all(&broker.bootstrap(), &topics, padding)?;
         seen.batches += 1;
-        let asked = Instant::now();
-        broker.terminate(STOP_LIMIT)?;
-        seen.stops.push(asked.elapsed());
+        seen.stops.push(Stop::of(&mut broker)?);
         broker.start(None)?;
         seen.clean.push(broker.ready_after());
         check_ends(&broker.bootstrap(), &topics, seen.batches)?;
@@ -100,12 +121,14 @@ pub struct Idle {
     pub made_bytes: u64,
     /// Processor seconds a second while nothing happens.
     pub cpu_share: f64,
-    /// Resident bytes after a clean stop and a start.
+    /// Resident bytes after a stop and a start.
     pub again_bytes: u64,
     /// Processor seconds a second then.
     pub again_cpu_share: f64,
-    /// That start.
-    pub start: Duration,
+    /// The stop of the run that made them, and the start after it.
+    pub made: (Stop, Duration),
+    /// A stop of a run in which nothing happened, and the start after it.
+    pub unchanged: (Stop, Duration),
     /// A start after kill -9.
     pub killed_start: Duration,
 }
@@ -123,6 +146,7 @@ impl Idle {
 /// As [`starts`].
 pub fn idle(profile: Profile, dir: &Path, partitions: usize) -> Result<Idle> {
     let mut broker = Broker::new(profile, dir, &[])?;
+    broker.allow_for_starts(START_LIMIT);
     broker.start(None)?;
     std::thread::sleep(Duration::from_secs(2));
     let (bare_bytes, _) = rest(&broker, Duration::from_secs(1))?;
@@ -131,11 +155,10 @@ pub fn idle(profile: Profile, dir: &Path, partitions: usize) -> Result<Idle> {
     let made_in = began.elapsed();
     std::thread::sleep(SETTLE);
     let (made_bytes, cpu_share) = rest(&broker, IDLE)?;
-    broker.terminate(STOP_LIMIT)?;
-    broker.start(None)?;
-    let start = broker.ready_after();
+    let made = stop_and_start(&mut broker)?;
     std::thread::sleep(SETTLE);
     let (again_bytes, again_cpu_share) = rest(&broker, IDLE)?;
+    let unchanged = stop_and_start(&mut broker)?;
     broker.kill()?;
     broker.start(None)?;
     let killed_start = broker.ready_after();
@@ -148,9 +171,16 @@ pub fn idle(profile: Profile, dir: &Path, partitions: usize) -> Result<Idle> {
         cpu_share,
         again_bytes,
         again_cpu_share,
-        start,
+        made,
+        unchanged,
         killed_start,
     })
+}
+
+fn stop_and_start(broker: &mut Broker) -> Result<(Stop, Duration)> {
+    let stop = Stop::of(broker)?;
+    broker.start(None)?;
+    Ok((stop, broker.ready_after()))
 }
 
 /// Resident bytes at the end of `time`, and processor seconds a second during it.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bench::process::Profile;
 use bench::report::{command, commit, describe_host, write_result};
-use bench::restart::{Idle, Starts, idle, starts};
+use bench::restart::{Idle, Starts, Stop, idle, starts};
 use clap::Parser;
 
 /// Starts after clean stops and kills; memory and processor of idle partitions.
@@ -90,11 +90,11 @@ fn starts_table(text: &mut String, seen: &Starts) {
         "\n## {} partitions, one more batch in each before every start\n\n\
          | start | seconds from the start of the process to its ready line | goal |\n| --- | --- | ---: |\n\
          | after a clean stop | {} | 2 |\n| after kill -9 | {} | 10 |\n\n\
-         The clean stops took {} seconds.\n",
+         The stops took {} seconds.\n",
         seen.partitions,
         list(&seen.clean),
         list(&seen.killed),
-        list(&seen.stops)
+        seen.stops.iter().map(stop_words).collect::<Vec<_>>().join(", ")
     )
     .expect("a string takes it");
 }
@@ -104,18 +104,30 @@ fn idle_table(text: &mut String, seen: &Idle) {
     write!(
         text,
         "\n## {} idle partitions\n\n| | resident MiB | CPU, % of a core |\n| --- | ---: | ---: |\n\
-         | none | {} | |\n| just made, in {:.1} s | {} | {:.2} |\n| after a clean stop and a start of {:.2} s | {} | {:.2} |\n\n\
-         {:.0} bytes for each partition. A start after kill -9: {:.2} s. The goals: 2048 MiB, 2 %.\n",
+         | none | {} | |\n| just made, in {:.1} s | {} | {:.2} |\n| after a stop and a start | {} | {:.2} |\n\n\
+         {:.0} bytes for each partition. The goals: 2048 MiB, 2 %.\n\n\
+         | | stop, s | next start, s |\n| --- | ---: | ---: |\n\
+         | of the run that made them | {} | {:.2} |\n| of a run in which nothing happened | {} | {:.2} |\n\
+         | kill -9 | | {:.2} |\n",
         seen.partitions,
         mib(seen.bare_bytes),
         seen.made_in.as_secs_f64(),
         mib(seen.made_bytes),
         seen.cpu_share * 100.0,
-        seen.start.as_secs_f64(),
         mib(seen.again_bytes),
         seen.again_cpu_share * 100.0,
         seen.bytes_each(),
+        stop_words(&seen.made.0),
+        seen.made.1.as_secs_f64(),
+        stop_words(&seen.unchanged.0),
+        seen.unchanged.1.as_secs_f64(),
         seen.killed_start.as_secs_f64()
     )
     .expect("a string takes it");
+}
+
+/// How long a stop took, and what is wrong with it if anything is.
+fn stop_words(stop: &Stop) -> String {
+    let note = if stop.is_clean { "" } else { " (cut off)" };
+    format!("{:.2}{note}", stop.took.as_secs_f64())
 }
