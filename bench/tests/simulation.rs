@@ -20,8 +20,11 @@ fn expect_well(what: &str, report: &Report) {
 #[test]
 fn no_seed_violates_an_invariant() {
     let (mut acknowledged, mut crashes, mut duplicates, mut failures) = (0, 0, 0, 0);
+    let mut several_dirs = 0;
     for seed in SEEDS {
-        let report = run(&Knobs::draw(seed, Size::Normal), Options::default());
+        let knobs = Knobs::draw(seed, Size::Normal);
+        several_dirs += usize::from(knobs.log_dirs > 1);
+        let report = run(&knobs, Options::default());
         expect_well(&format!("seed {seed}"), &report);
         acknowledged += report.totals.acknowledged;
         crashes += report.crashes;
@@ -35,6 +38,10 @@ fn no_seed_violates_an_invariant() {
     assert!(crashes > 20, "only {crashes} crashes");
     assert!(duplicates > 0, "no batch was ever sent twice");
     assert!(failures > 5, "only {failures} disks failed");
+    assert!(
+        several_dirs > 20,
+        "only {several_dirs} brokers with several log directories"
+    );
 }
 
 #[test]

@@ -217,7 +217,7 @@ pub(crate) async fn identify<E: Env, D: Disk>(
 ///
 /// # Errors
 /// [`Failure`] when the metadata log is not in the first directory; from the disk of that one.
-pub(crate) async fn find_homes<D: Disk>(
+pub async fn find_homes<D: Disk>(
     dirs: &LogDirs,
     disks: &Disks<D>,
     stores: &Stores<D>,

@@ -1,8 +1,7 @@
 //! What a crash at this moment would leave: a copy of the disk goes through the crash, the journals are recovered and the logs
 //! opened as a start of the broker does, and every record is read. Nothing of the running simulation is touched.
 
-use std::path::Path;
-
+use broker::stores::find_homes;
 use protocol::Uuid;
 use protocol::compression::CodecContexts;
 use storage::disk::Disk;
@@ -14,7 +13,7 @@ use storage::store::{ReadOutcome, Store};
 use storage::types::{LogId, Offset, TopicId};
 
 use super::knobs::Knobs;
-use super::node::{DATA, topic_name};
+use super::node::{log_dirs, topic_name};
 use super::oracle::ReadLog;
 use super::record::read;
 
@@ -48,14 +47,19 @@ pub fn outcome(
 }
 
 async fn read_all(disk: SimDisk, knobs: &Knobs, ids: &[Option<Uuid>]) -> Result<Vec<ReadLog>, String> {
-    let dir = Path::new(DATA);
-    disk.create_dir(dir).await.map_err(|error| error.to_string())?;
-    recover_journals(&disk, dir, |_, _| {})
-        .await
-        .map_err(|error| error.to_string())?;
-    let store = Store::open(disk, dir, 0, knobs.storage.options)
-        .await
-        .map_err(|error| error.to_string())?;
+    let said = |error: &dyn std::fmt::Display| error.to_string();
+    let dirs = log_dirs(knobs);
+    let mut stores = Vec::new();
+    for (_, dir, _) in dirs.iter() {
+        disk.create_dir(dir).await.map_err(|error| said(&error))?;
+        let recovered = recover_journals(&disk, dir, |_, _| {}).await;
+        recovered.map_err(|error| said(&error))?;
+        let opened = Store::open(disk.clone(), dir, 0, knobs.storage.options).await;
+        stores.push(Some(opened.map_err(|error| said(&error))?));
+    }
+    let disks = vec![Some(disk); stores.len()];
+    let homes = find_homes(&dirs, &disks, &stores).await;
+    let mut homes = homes.map_err(|failure| failure.sentence)?;
     let config = LogConfig {
         segment_bytes: u32::try_from(knobs.storage.segment_bytes).expect("a size"),
         index_interval_bytes: u32::try_from(knobs.storage.index_interval_bytes).expect("a size"),
@@ -70,7 +74,11 @@ async fn read_all(disk: SimDisk, knobs: &Knobs, ids: &[Option<Uuid>]) -> Result<
             let id = ids.get(topic).copied().flatten();
             let topic = id.map_or(anybody, |id| TopicId(id.0));
             let id = LogId { topic, partition };
-            let records = read_log(&store, id, &name, config.clone()).await;
+            let dir = homes.place(id, &format!("{name}-{partition}"), false);
+            let Some(Some(store)) = stores.get(usize::from(dir.0)) else {
+                return Err(format!("{name}-{partition} is in no directory"));
+            };
+            let records = read_log(store, id, &name, config.clone()).await;
             logs.push(records.map_err(|what| format!("{name}-{partition}: {what}"))?);
         }
     }

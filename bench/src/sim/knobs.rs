@@ -17,6 +17,8 @@ pub struct Knobs {
     pub seed: u64,
     /// Shards in each run of the broker, the last one without faults.
     pub shards: Vec<u16>,
+    /// The broker's log directories, each with a file system of its own.
+    pub log_dirs: usize,
     /// Topics and the partitions of each.
     pub topics: Vec<i32>,
     /// How each run of the broker but the last one ends.
@@ -210,12 +212,16 @@ impl Knobs {
         let consumers = (0..rng.between(1, if small { 1 } else { 3 }))
             .map(|index| ConsumerKnobs::draw(seed, index))
             .collect();
+        let log_dirs = log_dirs(seed);
+        let mut storage = StorageKnobs::draw(seed, small);
+        storage.disk.file_system_per_dir = log_dirs > 1;
         Self {
             seed,
             shards,
+            log_dirs,
             topics,
             ends,
-            storage: StorageKnobs::draw(seed, small),
+            storage,
             net: NetKnobs::draw(seed),
             producers,
             consumers,
@@ -228,6 +234,12 @@ impl Knobs {
             probe_ppm: if rng.coin() { 20_000 } else { 0 },
         }
     }
+}
+
+/// Two in one seed of four.
+fn log_dirs(seed: u64) -> usize {
+    let several = SimRng::new(seed, "log directories").chance(PPM / 4);
+    1 + usize::from(several)
 }
 
 fn fixed(seed: u64) -> Overrides {

@@ -2,7 +2,7 @@
 //! one, over simulated disk and network. A run ends by a kill, by a power loss or by a clean stop.
 
 use std::cell::RefCell;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,8 +37,17 @@ use super::net::SimNet;
 /// `socket.request.max.bytes` of the simulated broker.
 pub const REQUEST_BYTES_MAX: usize = 8 << 20;
 
-/// The log directory of the simulated broker.
-pub const DATA: &str = "/data";
+/// The log directories that a simulated broker may have; that of the metadata log is the first.
+const DATA: [&str; 2] = ["/data", "/more"];
+
+/// The log directories of the run.
+#[must_use]
+pub fn log_dirs(knobs: &Knobs) -> LogDirs {
+    LogDirs::new(DATA[..knobs.log_dirs].iter().map(PathBuf::from))
+}
+
+/// What the paths of files in the directory of the metadata log contain, and no others.
+pub const IN_METADATA_DIR: &str = "/data/";
 
 type SimShard = Shard<SimEnv, SimLogs>;
 
@@ -79,7 +88,7 @@ impl Node {
     pub fn start(input: &NodeInput<'_>) -> Self {
         let shards = input.knobs.shards[input.run as usize];
         let settings = Arc::new(Settings {
-            log_dirs: vec![DATA.into()],
+            log_dirs: DATA[..input.knobs.log_dirs].iter().map(PathBuf::from).collect(),
             auto_create_topics: false,
             request_bytes_max: REQUEST_BYTES_MAX,
             fixed: Arc::new(input.knobs.fixed.clone()),
@@ -91,6 +100,7 @@ impl Node {
             ..State::default()
         });
         let calls = assembly::last_calls(shards);
+        let dirs = log_dirs(input.knobs);
         for (((shard, mailbox), gate), last_call) in (0..).zip(boxes).zip(stores::gates(shards)).zip(calls) {
             let life = Life {
                 shard,
@@ -98,6 +108,7 @@ impl Node {
                 env: SimEnv::new(input.process.clone()),
                 disk: input.disk.for_process(&input.process),
                 net: input.net.clone(),
+                dirs: dirs.clone(),
                 settings: settings.clone(),
                 options: input.knobs.storage.options,
                 shape: Shape {
@@ -259,6 +270,7 @@ struct Life {
     env: SimEnv,
     disk: SimDisk,
     net: SimNet,
+    dirs: LogDirs,
     settings: Arc<Settings>,
     options: storage::store::StoreOptions,
     shape: Shape,
@@ -272,28 +284,28 @@ impl Life {
         gate: Gate,
         last_call: LastCall,
     ) -> Result<(), String> {
-        let dir = Path::new(DATA);
         if self.shard == 0 {
             let created = async {
-                self.disk.create_dir(dir).await?;
+                for (_, path, _) in self.dirs.iter() {
+                    self.disk.create_dir(path).await?;
+                }
                 self.disk.sync_dir(Path::new("/")).await
             };
             created.await.map_err(|error| error.to_string())?;
         }
-        self.run(dir, mailbox, gate, last_call)
+        self.run(mailbox, gate, last_call)
             .await
             .map_err(|failure| failure.sentence)
     }
 
     async fn run(
         self,
-        dir: &Path,
         mailbox: Mailbox<ShardMessage<NodeMessage>>,
         gate: Gate,
         last_call: LastCall,
     ) -> Result<(), Failure> {
-        let dirs = LogDirs::new([dir.to_owned()]);
-        let disks = vec![Some(self.disk.clone())];
+        let dirs = self.dirs;
+        let disks = vec![Some(self.disk.clone()); dirs.len()];
         let opened = stores::open_stores(&disks, &dirs, self.shard, gate, self.options).await?;
         let swaps = self.shape.canary == Some(Canary::SwappedAnswers);
         let shape = Rc::new(self.shape);

@@ -2,6 +2,7 @@
 //! in which everything has to come to rest; after each crash several outcomes of it are looked at.
 
 use std::cell::Cell;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use super::examine;
 use super::knobs::{ConsumerKnobs, End, Knobs};
 use super::logging;
 use super::net::SimNet;
-use super::node::{Node, NodeInput, STOP_MAX, topic_name};
+use super::node::{IN_METADATA_DIR, Node, NodeInput, STOP_MAX, log_dirs, topic_name};
 use super::oracle::{Floor, Oracle, Totals};
 use super::producer::Producer;
 use super::restless::Restless;
@@ -278,7 +279,13 @@ impl<'a> World<'a> {
             End::PowerLoss { at_mutation } | End::Kill { at_mutation } => disk.crash_after(at_mutation),
             End::KillAfter(_) | End::Stop(_) => {}
             End::DiskFails(failure) => {
-                let fault = SimFault::error(failure.op, "", std::io::ErrorKind::Other);
+                // A broker goes on when another directory than that of the metadata log fails.
+                let path = if self.knobs.log_dirs > 1 {
+                    IN_METADATA_DIR
+                } else {
+                    ""
+                };
+                let fault = SimFault::error(failure.op, path, std::io::ErrorKind::Other);
                 disk.add_fault(fault.after(failure.passed).times(failure.times));
             }
             End::DiskFills { .. } => {} // when it serves: a start needs space
@@ -397,6 +404,20 @@ impl<'a> World<'a> {
         self.note(&node, disk);
         self.look_at_outcomes(disk);
         self.check_disk(disk);
+        self.check_dirs(disk);
+    }
+
+    /// With as many partitions as log directories, each of these has some.
+    fn check_dirs(&self, disk: &SimDisk) {
+        let partitions: i32 = self.knobs.topics.iter().sum();
+        for (_, dir, _) in log_dirs(self.knobs).iter() {
+            let is_log =
+                |path: &PathBuf| path.starts_with(dir) && path.extension().is_some_and(|e| e == "log");
+            if partitions > 1 && !disk.paths().iter().any(is_log) {
+                self.trace
+                    .violation(format_args!("{} has no partition", dir.display()));
+            }
+        }
     }
 
     fn start(&self, run: u32, process: &SimHandle, disk: &SimDisk) -> Node {

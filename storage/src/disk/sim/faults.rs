@@ -21,6 +21,8 @@ pub struct SimDiskConfig {
     pub garbage_tails: bool,
     /// The planted bug: syncs of files, directories and file systems succeed without doing anything.
     pub lie_about_sync: bool,
+    /// Every directory is a file system of its own: a sync of the file system covers only what lies below the directory it names.
+    pub file_system_per_dir: bool,
     /// Reads that fail, per million.
     pub read_error_ppm: u32,
     /// Reads that come back with one bit flipped (the disk itself stays intact), per million.
@@ -123,6 +125,7 @@ impl Default for SimDiskConfig {
             latency: SimLatency::default(),
             garbage_tails: true,
             lie_about_sync: false,
+            file_system_per_dir: false,
             read_error_ppm: 0,
             read_flip_ppm: 0,
         }

@@ -313,22 +313,41 @@ impl Tree {
         self.collect_garbage();
     }
 
-    /// Makes every name change and every file's data up to `sequence` durable.
-    pub(super) fn sync_all(&mut self, sequence: u64) {
+    /// Makes every name change and every file's data up to `sequence` durable: all, or what is below one directory.
+    pub(super) fn sync_all(&mut self, sequence: u64, within: Option<Ino>) {
+        let within = within.map(|dir| self.below(dir));
+        let is_within = |ino: Ino| within.as_ref().is_none_or(|below| below.contains(&ino));
         let pending = std::mem::take(&mut self.pending);
         for change in pending {
-            if change.sequence <= sequence {
+            if change.sequence <= sequence && change.dirs().any(is_within) {
                 self.make_durable(&change);
             } else {
                 self.pending.push(change);
             }
         }
-        for inode in self.inodes.values_mut() {
-            if let Body::File(file) = &mut inode.body {
+        for (ino, inode) in &mut self.inodes {
+            if let Body::File(file) = &mut inode.body
+                && is_within(*ino)
+            {
                 file.sync(sequence);
             }
         }
         self.collect_garbage();
+    }
+
+    /// The directory and all that a name below it leads to, now or after a crash.
+    fn below(&self, dir: Ino) -> BTreeSet<Ino> {
+        let mut below = BTreeSet::from([dir]);
+        let mut dirs = vec![dir];
+        while let Some(dir) = dirs.pop() {
+            let Ok(dir) = self.dir(dir) else { continue };
+            for ino in dir.visible.values().chain(dir.durable.values()) {
+                if below.insert(*ino) {
+                    dirs.push(*ino);
+                }
+            }
+        }
+        below
     }
 
     fn make_durable(&mut self, change: &NameChange) {

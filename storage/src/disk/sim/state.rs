@@ -209,9 +209,10 @@ impl State {
                 }
             }
             Effect::SyncAll { dir, upto } => {
-                self.tree.lookup(&dir)?;
+                let within = self.tree.lookup(&dir)?;
                 if honest {
-                    self.tree.sync_all(upto);
+                    let within = self.config.file_system_per_dir.then_some(within);
+                    self.tree.sync_all(upto, within);
                 }
             }
             Effect::Write { ino, block, blocks } => self.write(ino, block, &blocks, now_ms)?,

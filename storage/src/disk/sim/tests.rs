@@ -485,6 +485,41 @@ fn a_fork_is_the_same_disk_with_another_fate() {
     assert_eq!(disk.contents("/a").unwrap(), vec![2; 8 * 4096]);
 }
 
+/// How often, of 20 power losses after a sync of the file system of `/a`, the new files in `/a` and in `/b` are whole.
+fn whole_after_sync_of_one(file_system_per_dir: bool) -> [usize; 2] {
+    let survives = |seed, path| {
+        let executor = SimExecutor::new(seed);
+        let config = SimDiskConfig {
+            file_system_per_dir,
+            ..SimDiskConfig::seeded(seed)
+        };
+        let disk = SimDisk::new(&executor.handle(), config);
+        executor.block_on(async {
+            for dir in ["/a", "/b"] {
+                disk.create_dir(dir.as_ref()).await.unwrap();
+            }
+            disk.sync_dir("/".as_ref()).await.unwrap();
+            for path in ["/a/f", "/b/f"] {
+                let file = disk.open(path.as_ref(), OpenMode::CreateNew).await.unwrap();
+                file.write_at(filled(&disk, 7, 8), 0).await.unwrap();
+                file.close().await.unwrap();
+            }
+            disk.sync_filesystem("/a".as_ref()).await.unwrap();
+        });
+        let disk = disk.restart(&executor.handle());
+        disk.contents(path).is_ok_and(|found| found == vec![7; 8 * 4096])
+    };
+    ["/a/f", "/b/f"].map(|path| (0..20).filter(|seed| survives(*seed, path)).count())
+}
+
+#[test]
+fn a_sync_of_one_file_system_does_not_cover_another() {
+    assert_eq!(whole_after_sync_of_one(false), [20, 20]);
+    let [synced, other] = whole_after_sync_of_one(true);
+    assert_eq!(synced, 20);
+    assert!(other < 20);
+}
+
 #[test]
 fn two_runs_of_a_seed_leave_the_same_trace_and_the_same_disk() {
     let run = |seed| {
