@@ -1,14 +1,17 @@
 //! A topic for clients that do not make their own: it goes when the workload is over.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use broker::client::{Address, Client, ClientError, EARLIEST, NewTopic};
+use broker::client::{Address, Client, ClientError, EARLIEST, NewTopic, TopicView};
 
 use super::On;
 use crate::error::{Error, Result, failed};
 
 /// How long a broker may take to create or delete one.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Before it is asked again for a topic that it does not know yet.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// A topic that exists.
 pub(super) struct Topic {
@@ -37,6 +40,16 @@ impl Topic {
         };
         let mut topic = Self { name, client };
         first_error(topic.client.create_topics(&[new]))?;
+        // Apache Kafka names a new topic in its metadata some time after it has answered.
+        let began = Instant::now();
+        let names = [topic.name.clone()];
+        let is_known = |views: BTreeMap<String, TopicView>| {
+            let view = views.into_values().next();
+            view.is_some_and(|view| view.partitions.len() == partitions as usize)
+        };
+        while !is_known(topic.client.topics(Some(&names)).map_err(said)?) && began.elapsed() < PATIENCE {
+            std::thread::sleep(PAUSE);
+        }
         let numbers = 0..i32::try_from(partitions).unwrap_or(i32::MAX);
         let all = numbers.map(|number| (topic.name.clone(), number)).collect();
         topic.client.offsets(&all, EARLIEST).map_err(said)?;
