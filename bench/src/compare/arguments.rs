@@ -132,7 +132,7 @@ impl CompareArguments {
                 ..scale
             },
             rounds,
-            limit: self.limit.unwrap_or(Duration::from_secs(minutes * 60)),
+            limit: self.limit.unwrap_or_else(|| Duration::from_secs(minutes * 60)),
             client_properties: self
                 .client
                 .iter()

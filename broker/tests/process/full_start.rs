@@ -114,7 +114,6 @@ fn ends(client: &mut Client, topic: &str, partitions: i32) -> Vec<(i32, i64)> {
                     ..Default::default()
                 })
                 .collect(),
-            ..Default::default()
         }],
         ..Default::default()
     };

@@ -65,9 +65,10 @@ impl Topic {
     }
 }
 
-fn first_error(
-    outcomes: std::result::Result<Vec<(String, std::result::Result<(), ClientError>)>, ClientError>,
-) -> Result<()> {
+/// What became of each topic that was named.
+type Outcomes = Vec<(String, std::result::Result<(), ClientError>)>;
+
+fn first_error(outcomes: std::result::Result<Outcomes, ClientError>) -> Result<()> {
     for (_, outcome) in outcomes.map_err(said)? {
         outcome.map_err(said)?;
     }

@@ -107,9 +107,8 @@ pub(super) fn section(workload: &WorkloadOutcome) -> String {
         workload.client,
         if rounds == 1 { "round" } else { "rounds" }
     );
-    let (subject, others) = match workload.brokers.split_first() {
-        Some(split) => split,
-        None => return out,
+    let Some((subject, others)) = workload.brokers.split_first() else {
+        return out;
     };
     let mut heading = vec!["figure".to_owned()];
     heading.extend(workload.brokers.iter().map(|one| one.name.clone()));
