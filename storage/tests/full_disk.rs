@@ -97,7 +97,7 @@ fn try_append(store: &Store<SimDisk>, log: LogRef, bytes: Bytes) -> Result<Offse
         .map(|appended| appended.last_offset.plus(1))
 }
 
-/// Appends 20 KB batches until the store refuses one; returns their contents.
+/// Appends 20 KB batches until the store refuses them, also after it has taken back what is allocated ahead; returns their contents.
 async fn fill(handle: &SimHandle, store: &Store<SimDisk>, log: LogRef) -> Vec<Bytes> {
     let mut sent = Vec::new();
     for round in 0..10_000u32 {
@@ -116,7 +116,10 @@ async fn fill(handle: &SimHandle, store: &Store<SimDisk>, log: LogRef) -> Vec<By
                 within(handle, "durable_to", store.durable_to(log, end))
                     .await
                     .expect("durable");
-                return sent;
+                handle.sleep(Duration::from_secs(3)).await;
+                if store.stats().space.refuses_writes {
+                    return sent;
+                }
             }
             Err(error) => panic!("{error}"),
         }
@@ -175,7 +178,7 @@ fn below_the_reserve_only_clients_are_refused_and_only_what_is_new() {
         assert!(free >= RESERVE / 2, "{free} bytes of the reserve are left");
         let stats = store.stats().space;
         assert!(
-            stats.refuses_writes && !stats.is_stalled && stats.refused == 1,
+            stats.refuses_writes && !stats.is_stalled && stats.refused > 0,
             "{stats:?}"
         );
 
