@@ -13,7 +13,7 @@ use crate::error::{Result, failed};
 
 /// Longest wait for one step of a case. It is a failure that takes so long: a session timeout of 6 s and four starts of a JVM on a busy
 /// host fit.
-pub(super) const STEP_LIMIT: Duration = Duration::from_secs(60);
+pub(super) const STEP_LIMIT: Duration = Duration::from_secs(150);
 /// What every member is told.
 const HEARTBEAT_MS: u32 = 300;
 
