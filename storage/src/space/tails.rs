@@ -7,7 +7,7 @@ use crate::disk::Disk;
 use crate::error::StorageError;
 use crate::housekeeping::FLUSHES_MAX;
 use crate::log::Log;
-use crate::notify::join_all;
+use crate::notify::try_join_bounded;
 use crate::store::Store;
 
 impl<D: Disk> Store<D> {
@@ -16,10 +16,8 @@ impl<D: Disk> Store<D> {
         self.space.wants_tails.set(false);
         self.claim_all();
         let logs: Vec<Rc<Log<D>>> = self.logs.borrow().iter().cloned().collect();
-        for some in logs.chunks(FLUSHES_MAX) {
-            let cuts = some.iter().map(|log| self.give_back_tail(log));
-            join_all(cuts).await.into_iter().collect::<Result<(), _>>()?;
-        }
+        let cuts = logs.iter().map(|log| self.give_back_tail(log));
+        try_join_bounded(cuts, FLUSHES_MAX).await?;
         self.look_at_space().await;
         Ok(())
     }
