@@ -1,6 +1,9 @@
 //! How the process's memory is divided: so much for each shard, and there for requests, answers, cached batches and
 //! batches on their way to disk, with reserves for brokers and coordinators (DESIGN §4).
 
+mod ebb;
+
+pub(crate) use ebb::{collect, give_back};
 use shard::budget::{BUDGET_CLASSES, BudgetClass, BudgetLimits, ClassLimits};
 
 /// The share of the memory of host or control group that the process uses when `penstock.memory.bytes` is not set.

@@ -55,6 +55,8 @@ pub enum Figure {
     PeakResident,
     /// How much the page cache of the host grew at most since the broker began.
     PageCache,
+    /// The most memory of the broker's control group since it began, pages of files included.
+    PeakGroup,
     /// Bytes that the broker had storage write, for each byte produced.
     WrittenPerByte,
     /// What the device wrote in the whole workload.
@@ -67,7 +69,7 @@ pub enum Figure {
 
 impl Figure {
     /// All of them.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::ProducedMegabytes,
         Self::ProducedMessages,
         Self::ConsumedMegabytes,
@@ -91,6 +93,7 @@ impl Figure {
         Self::IdleShare,
         Self::PeakResident,
         Self::PageCache,
+        Self::PeakGroup,
         Self::WrittenPerByte,
         Self::DeviceMegabytes,
         Self::ClientCpuPerGigabyte,
@@ -123,6 +126,7 @@ impl Figure {
             Self::IdleShare => ("idle_cpu_percent", "broker CPU idle, % of a core", 2),
             Self::PeakResident => ("peak_resident_mb", "peak RSS MB", 0),
             Self::PageCache => ("page_cache_mb", "page cache MB more", 0),
+            Self::PeakGroup => ("peak_group_mb", "peak memory MB, files included", 0),
             Self::WrittenPerByte => ("written_bytes_per_byte", "broker wrote bytes/byte", 2),
             Self::DeviceMegabytes => ("device_written_mb", "device wrote MB", 0),
             Self::ClientCpuPerGigabyte => ("client_cpu_seconds_per_gb", "client CPU s/GB", 3),

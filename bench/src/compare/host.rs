@@ -9,6 +9,7 @@ use broker::client::frame;
 use protocol::messages::api_versions::ApiVersionsRequest;
 use protocol::{DecodeLimits, ErrorCode};
 
+use super::group::Group;
 use crate::error::{Doing, Error, Result, failed};
 use crate::process::Profile;
 use crate::target::{self, Target};
@@ -66,6 +67,8 @@ pub struct Host {
     target: Option<Target>,
     dir: PathBuf,
     ready_after: Duration,
+    /// Goes after the process that is in it.
+    group: Option<Group>,
 }
 
 impl Host {
@@ -82,8 +85,12 @@ impl Host {
             Kind::Kafka => target::Kind::Kafka,
         };
         let mut target = Target::with_heap(kind, dir, HEAP, &overrides)?;
+        let group = Group::new();
         let started = Instant::now();
-        target.start(None)?;
+        match &group {
+            Some(group) => group.during(|| target.start(None))?,
+            None => target.start(None)?,
+        }
         let ready_after = match &target {
             Target::Penstock(broker) => broker.ready_after(),
             Target::Kafka(..) => started.elapsed(),
@@ -92,7 +99,13 @@ impl Host {
             target: Some(target),
             dir: dir.to_path_buf(),
             ready_after,
+            group,
         })
+    }
+
+    /// The most memory that it had since it was started, pages of its files included, bytes; none where nobody counts.
+    pub(super) fn peak_bytes(&self) -> Option<u64> {
+        self.group.as_ref().and_then(Group::peak_bytes)
     }
 
     fn target(&mut self) -> &mut Target {

@@ -194,7 +194,10 @@ impl<'a> Comparison<'a> {
             return Ok(Driven { figures, trace: None });
         }
         let serving = host.serving()?;
-        let driven = self.watched(workload, &serving.bootstrap, Some(serving.pid), Some(&*place))?;
+        let mut driven = self.watched(workload, &serving.bootstrap, Some(serving.pid), Some(&*place))?;
+        if let Some(bytes) = host.peak_bytes() {
+            driven.figures.set(Figure::PeakGroup, bytes as f64 / 1e6);
+        }
         settle(&dir);
         Ok(driven)
     }
@@ -270,7 +273,7 @@ impl<'a> Comparison<'a> {
                     .iter()
                     .filter_map(|runs| runs.get(round)?.figures.as_ref());
                 for run in of_round {
-                    figures.raise(run, &[Figure::PeakResident, Figure::PageCache]);
+                    figures.raise(run, &[Figure::PeakResident, Figure::PageCache, Figure::PeakGroup]);
                 }
                 Run {
                     figures: Some(figures),

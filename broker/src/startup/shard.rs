@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use shard::env::Env;
 use shard::owner::Dirs;
 use shard::owner::store::StoreLogs;
 use shard::router::ShardMessage;
@@ -17,7 +18,7 @@ use crate::config::settings::Settings;
 use crate::control::CONTROLLER_SHARD;
 use crate::exit::{Failure, Status};
 use crate::log_dirs::{LogDirs, METADATA_DIR};
-use crate::memory::ShardMemory;
+use crate::memory::{self, ShardMemory};
 use crate::node::NodeMessage;
 use crate::stores::{Disks, Gate, open_stores};
 
@@ -60,7 +61,7 @@ async fn live(env: RuntimeEnv, input: ShardInput) -> Result<(), Failure> {
         gate,
         settings,
         log_dirs,
-        memory,
+        memory: share,
         open_files,
         shards,
         last_call,
@@ -68,23 +69,17 @@ async fn live(env: RuntimeEnv, input: ShardInput) -> Result<(), Failure> {
     } = input;
     let disks = open_disks(&log_dirs).await?;
     let progress = gate.progress();
-    let options = store_options(&settings, &memory, log_dirs.len(), open_files, shards);
+    let options = store_options(&settings, &share, log_dirs.len(), open_files, shards);
     let stores = open_stores(&disks, &log_dirs, env.shard().0, gate, options).await?;
     let logs = Dirs::new(stores.iter().map(|store| store.clone().map(StoreLogs::new)));
     let failed = report.clone();
     let on_failure = move |error| {
         let _ = failed.send(Report::Failed(storage_failed(&error)));
     };
-    let shard = assembly::start(
-        &env,
-        mailbox,
-        settings,
-        log_dirs,
-        memory.limits,
-        &logs,
-        on_failure,
-    );
+    let shard = assembly::start(&env, mailbox, settings, log_dirs, share.limits, &logs, on_failure);
     shard.broker.metrics.count_start(progress);
+    let budget = shard.broker.budget.clone();
+    env.spawn_background(memory::give_back(env.clone(), budget, memory::collect));
     let mut controller = None;
     if env.shard() == CONTROLLER_SHARD {
         let failed = report.clone();

@@ -19,6 +19,15 @@ pub fn cpu_quota() -> Option<f64> {
     cpu_quota_in(Path::new(MOUNT), &own_groups())
 }
 
+/// The directories of this process's group for `controller` (empty: version 2) and of those above it, as far as they are to be seen
+/// from here.
+#[must_use]
+pub fn own_dirs(controller: &str) -> Vec<PathBuf> {
+    levels(Path::new(MOUNT), &own_groups(), controller)
+        .filter(|dir| dir.is_dir())
+        .collect()
+}
+
 fn own_groups() -> String {
     fs::read_to_string("/proc/self/cgroup").unwrap_or_default()
 }
