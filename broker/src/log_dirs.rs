@@ -1,6 +1,7 @@
 //! The log directories of this process (`log.dirs`), and which of them work: the node's view, shared by all shards. A directory goes
 //! offline once and stays so until the next start. The first holds the metadata log: the node cannot go on without it.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -25,6 +26,7 @@ struct Inner {
 #[derive(Debug)]
 struct Dir {
     path: PathBuf,
+    /// One for all directories on the same file system: they fill it together.
     space: Arc<DirSpace>,
     is_offline: AtomicBool,
 }
@@ -36,11 +38,12 @@ impl LogDirs {
     /// Without any, or with more than 65,535.
     #[must_use]
     pub fn new(paths: impl IntoIterator<Item = PathBuf>) -> Self {
+        let mut spaces: Vec<(u64, Arc<DirSpace>)> = Vec::new();
         let dirs: Box<[Dir]> = paths
             .into_iter()
             .map(|path| Dir {
+                space: space_at(&path, &mut spaces),
                 path,
-                space: Arc::default(),
                 is_offline: AtomicBool::new(false),
             })
             .collect();
@@ -86,7 +89,16 @@ impl LogDirs {
         found.map_or_else(String::new, |dir| dir.path.display().to_string())
     }
 
-    /// What its stores know together of the directory's free space.
+    /// How many directories fill the file system of this one, itself included.
+    #[must_use]
+    pub fn on_file_system_of(&self, dir: LogDir) -> u16 {
+        let space = self.space(dir);
+        let all = self.0.dirs.iter();
+        let others = all.filter(|other| Arc::ptr_eq(&other.space, &space)).count();
+        u16::try_from(others).unwrap_or(u16::MAX).max(1)
+    }
+
+    /// What the stores on its file system know together of the free space.
     #[must_use]
     pub fn space(&self, dir: LogDir) -> Arc<DirSpace> {
         let found = self.0.dirs.get(usize::from(dir.0));
@@ -135,5 +147,39 @@ impl LogDirs {
     #[must_use]
     pub fn stopped_epoch(&self) -> i64 {
         self.0.stopped_epoch.load(Ordering::Relaxed)
+    }
+}
+
+/// The space of the file system that a directory is on; one of its own where that is not to be found out.
+fn space_at(dir: &Path, known: &mut Vec<(u64, Arc<DirSpace>)>) -> Arc<DirSpace> {
+    let Ok(found) = std::fs::metadata(dir) else {
+        return Arc::default();
+    };
+    let same = known.iter().find(|(device, _)| *device == found.dev());
+    let space = same.map_or_else(Arc::default, |(_, space)| space.clone());
+    if same.is_none() {
+        known.push((found.dev(), space.clone()));
+    }
+    space
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_on_one_file_system_share_what_is_known_of_its_space() {
+        let root = tempfile::tempdir().expect("a temporary folder");
+        let there = ["a", "b"].map(|name| root.path().join(name));
+        for path in &there {
+            std::fs::create_dir(path).expect("made");
+        }
+        let elsewhere = ["/sys", "/none/such/1", "/none/such/2"].map(PathBuf::from);
+        let dirs = LogDirs::new(there.into_iter().chain(elsewhere));
+        assert!(Arc::ptr_eq(&dirs.space(LogDir(0)), &dirs.space(LogDir(1))));
+        let shared: Vec<u16> = (0..5)
+            .map(|number| dirs.on_file_system_of(LogDir(number)))
+            .collect();
+        assert_eq!(shared, [2, 2, 1, 1, 1]);
     }
 }

@@ -31,6 +31,7 @@ fn main() -> ExitCode {
 }
 
 fn start(command_line: &CommandLine) -> Result<(), Failure> {
+    broker::memory::settle();
     let (_, resolved) = command_line.configuration()?;
     resolved.remarks.log();
     let stop = shutdown::watch()

@@ -3,6 +3,7 @@
 
 mod ebb;
 
+pub use ebb::settle;
 pub(crate) use ebb::{collect, give_back};
 use shard::budget::{BUDGET_CLASSES, BudgetClass, BudgetLimits, ClassLimits};
 

@@ -99,8 +99,10 @@ pub async fn open_stores<D: Disk>(
             let Some(recovered) = unless_offline(dirs, number, recovered)? else {
                 continue;
             };
-            let (shards, space) = (options.shards, dirs.space(number));
-            let made = make_room_for_stores(disk, path, shards, options.journal, &space).await;
+            // Those of other directories on the same file system need room there too.
+            let stores = options.shards.saturating_mul(dirs.on_file_system_of(number));
+            let space = dirs.space(number);
+            let made = make_room_for_stores(disk, path, stores, options.journal, &space).await;
             unless_offline(dirs, number, made)?;
             if recovered.commits > 0 {
                 tracing::info!(

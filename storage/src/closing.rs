@@ -43,7 +43,10 @@ impl<D: Disk> Store<D> {
             .await;
         self.plan_lock().await; // for good: nothing is committed any more
         self.moved
-            .until(|| (!self.recycling.get() || self.is_offline()).then_some(()))
+            .until(|| {
+                let is_quiet = !self.recycling.get() && !self.making_ahead.get();
+                (is_quiet || self.is_offline()).then_some(())
+            })
             .await;
         // First what needs no space and gives some, then what the next start cannot do without.
         self.headroom.stop();

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use crate::checkpoint::envelope;
-use crate::disk::Disk;
+use crate::disk::{Disk, DiskError};
 use crate::error::StorageError;
 use crate::journal::writer::JournalFile;
 use crate::log::Log;
@@ -58,6 +58,9 @@ impl<D: Disk> Store<D> {
             self.plan_unlock();
             return made;
         }
+        if self.wants_file_ahead() {
+            return self.make_file_ahead().await;
+        }
         if !self.unnamed.borrow().is_empty() {
             return self.name_files().await;
         }
@@ -97,7 +100,35 @@ impl<D: Disk> Store<D> {
             || !self.unnamed.borrow().is_empty()
             || self.headroom.wants_look()
             || self.space.wants_tails()
-            || (self.space.may_extend() && self.wants_space())
+            || (self.space.may_extend() && (self.wants_space() || self.wants_file_ahead()))
+    }
+
+    fn wants_file_ahead(&self) -> bool {
+        self.journal.wants_file_ahead() && self.journal_may_grow()
+    }
+
+    /// Creates a journal file while commits go on: it takes several syncs, and commits that find none in reserve wait for it.
+    async fn make_file_ahead(&self) -> Result<(), StorageError> {
+        self.making_ahead.set(true);
+        let created = self.create_journal_file().await;
+        self.making_ahead.set(false);
+        self.moved.notify();
+        match created {
+            Err(error) if error.is_refused_for_space() => {
+                self.journal.forgo_ahead();
+                Ok(())
+            }
+            created => created.map_err(|error| self.fail(error)),
+        }
+    }
+
+    async fn create_journal_file(&self) -> Result<(), DiskError> {
+        let bytes = self.journal.file_bytes();
+        self.shared_space().begin_allocation(bytes);
+        let created = self.journal.create_file().await;
+        let got = if created.is_ok() { bytes } else { 0 };
+        self.shared_space().end_allocation(bytes, got);
+        created
     }
 
     /// Whether there is background work that may need space. With all files in use and the oldest full one still in flight
@@ -157,13 +188,10 @@ impl<D: Disk> Store<D> {
         while !self.journal.has_ready() {
             self.check_online()?;
             self.space.check()?;
-            if self.journal_may_grow() {
-                let bytes = self.journal.file_bytes();
-                self.shared_space().begin_allocation(bytes);
-                let created = self.journal.create_file().await;
-                let got = if created.is_ok() { bytes } else { 0 };
-                self.shared_space().end_allocation(bytes, got);
-                match created {
+            if self.making_ahead.get() {
+                self.moved.next().await;
+            } else if self.journal_may_grow() {
+                match self.create_journal_file().await {
                     Ok(()) => self.moved.notify(),
                     // Files that have their space already may do.
                     Err(error) if error.is_refused_for_space() && self.journal.oldest_full().is_some() => {
@@ -206,10 +234,8 @@ impl<D: Disk> Store<D> {
             .iter()
             .map(|(slot, to)| (*slot, *to))
             .collect();
-        for some in reach.chunks(FLUSHES_MAX) {
-            let flushes = some.iter().map(|(slot, to)| self.flush_to(*slot, *to));
-            join_all(flushes).await.into_iter().collect::<Result<(), _>>()?;
-        }
+        let flushes = reach.iter().map(|(slot, to)| self.flush_to(*slot, *to));
+        try_join_bounded(flushes, FLUSHES_MAX).await?;
         let covered = oldest.last_sequence.get();
         self.checkpoint(INDEX_ENTRIES_DIRTY_MAX, covered).await?;
         let recycled = self.journal.recycle(oldest).await;
@@ -232,6 +258,7 @@ impl<D: Disk> Store<D> {
             let writes = some
                 .iter()
                 .map(|log| self.write_active_indexes(log, index_entries_min));
+            // All of them are tried: on a full disk those that need no block are written.
             let written: Result<(), StorageError> = join_all(writes).await.into_iter().collect();
             unless_full("indexes", written)?; // the record says how many entries there are
         }

@@ -127,6 +127,8 @@ pub struct Store<D: Disk> {
     pub(crate) planning: Cell<bool>,
     /// A journal file is being recycled.
     pub(crate) recycling: Cell<bool>,
+    /// A journal file is created beside commits.
+    pub(crate) making_ahead: Cell<bool>,
     /// What the last checkpoint says of the journal: the commits up to this one are in the segments.
     pub(crate) covered_sequence: Cell<u64>,
     /// The clean stop has begun.
@@ -240,6 +242,7 @@ impl<D: Disk> Store<D> {
             unwritten_bytes: Cell::new(0),
             planning: Cell::new(false),
             recycling: Cell::new(false),
+            making_ahead: Cell::new(false),
             covered_sequence: Cell::new(0),
             closed: Cell::new(false),
             commits_started: Cell::new(0),

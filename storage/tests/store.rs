@@ -4,10 +4,14 @@ mod common;
 
 use std::rc::Rc;
 
-use common::{PLAIN, Producer, append, batch, commit_loop, housekeeping_loop, log_id, open_store, read_log};
+use common::{
+    PLAIN, Producer, append, batch, commit_loop, dir, housekeeping_loop, log_id, open_store, read_log,
+};
 use storage::commit::CommitLimits;
+use storage::disk::Disk;
 use storage::disk::sim::{SimDisk, SimDiskConfig};
 use storage::journal::JournalOptions;
+use storage::layout::journal_dir;
 use storage::log::config::LogConfig;
 use storage::log::query::ProducerSweep;
 use storage::log::timestamps::BatchSearch;
@@ -46,6 +50,35 @@ async fn start(handle: &SimHandle, disk: &SimDisk) -> (Rc<Store<SimDisk>>, commo
     handle.spawn(commit_loop(Rc::clone(&store), Rc::clone(&durable)));
     handle.spawn(housekeeping_loop(Rc::clone(&store)));
     (store, durable)
+}
+
+#[test]
+fn a_journal_file_is_created_before_a_commit_waits_for_it() {
+    let executor = SimExecutor::new(1);
+    let handle = executor.handle();
+    let disk = SimDisk::new(&handle, SimDiskConfig::seeded(1));
+    executor.block_on(async {
+        let (store, _durable) = start(&handle, &disk).await;
+        let log = store
+            .open_log(log_id(0), "t", config(), NOW_MS)
+            .await
+            .expect("log");
+        let mut files = Vec::new();
+        for _ in 0..10 {
+            append(&store, log, batch(1, 20_000, NOW_MS, PLAIN, 1), NOW_MS);
+            handle.sleep(std::time::Duration::from_millis(50)).await;
+            let names = disk.list(&journal_dir(dir(), 0)).await.expect("a folder");
+            files.push(
+                names
+                    .iter()
+                    .filter(|entry| entry.name.ends_with(".journal"))
+                    .count(),
+            );
+        }
+        // One file holds twelve of them: the third one is there when the first is not full yet.
+        assert_eq!((files[0], files[9]), (2, 3), "{files:?}");
+        store.close().await.expect("clean stop");
+    });
 }
 
 #[test]

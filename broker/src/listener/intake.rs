@@ -19,6 +19,10 @@ const STEP_BYTES_MAX: usize = 512 << 10;
 /// A frame up to this size may get its buffer at once, bytes, once a connection has sent one as large.
 const TRUSTED_FRAME_BYTES_MAX: usize = 1 << 20;
 
+/// From this size on a frame gets a buffer of exactly its size, bytes: nothing of it is copied when the buffer grows, and the cache that
+/// keeps its batches keeps nothing else with them.
+const LARGE_FRAME_BYTES: usize = 128 << 10;
+
 /// How long a connection waits for memory in the middle of a frame before it is closed: what it holds others may need.
 const MEMORY_WAIT_MAX: Duration = Duration::from_secs(10);
 
@@ -38,6 +42,8 @@ pub(super) struct Intake {
     step: usize,
     /// Frames up to this size get their buffer at once, bytes: as large as one that was sent whole.
     trusted: usize,
+    /// The last frame was large, so the next one probably is: its head is read first, and then the rest into a buffer of its own.
+    expects_large: bool,
 }
 
 impl Intake {
@@ -47,6 +53,7 @@ impl Intake {
             charges: Vec::new(),
             step: STEP_BYTES_MIN,
             trusted: 0,
+            expects_large: false,
         }
     }
 
@@ -78,6 +85,7 @@ impl Intake {
             return Ok(None);
         };
         self.trusted = self.trusted.max(frame.len().min(TRUSTED_FRAME_BYTES_MAX));
+        self.expects_large = frame.len() >= LARGE_FRAME_BYTES;
         let mut left = frame.len() as u64;
         let mut charges = Vec::new();
         while left > 0
@@ -95,6 +103,9 @@ impl Intake {
 
     /// A read brought `bytes`: the next one asks for more if it was filled, for less if it was mostly empty.
     pub(super) fn received(&mut self, bytes: usize) {
+        if self.expects_large {
+            return; // what was asked for says nothing about how busy the connection is
+        }
         if bytes >= self.step {
             self.step = (self.step * 4).min(STEP_BYTES_MAX);
         } else if bytes < self.step / 8 {
@@ -112,27 +123,42 @@ impl Intake {
         if self.buffer.is_empty() && budget.is_pressed(BudgetClass::Requests) {
             self.step = STEP_BYTES_MIN;
         }
+        let mut is_exact = false;
         let wanted = match frame::peek_frame(&self.buffer, frame_bytes_max) {
-            Ok(FrameState::Partial { size, missing }) if size <= self.trusted => missing.max(self.step),
+            Ok(FrameState::Partial { size, missing }) if size <= self.trusted => {
+                is_exact = size >= LARGE_FRAME_BYTES;
+                if is_exact { missing } else { missing.max(self.step) }
+            }
             // Doubling: each byte is copied once on average, and what is held is twice what was sent.
             Ok(FrameState::Partial { missing, .. }) => missing.min(self.buffer.len().max(self.step)),
+            _ if self.expects_large => STEP_BYTES_MIN,
             _ => self.step,
         };
         if self.buffer.is_empty() {
             self.charges.clear();
-            if self.buffer.capacity() > self.step * 2 {
+            // Whatever is left of the last frame's buffer: to grow, it would take back all of it.
+            if self.expects_large || self.buffer.capacity() > wanted * 2 {
                 self.buffer = BytesMut::new();
             }
         }
-        if self.buffer.capacity() - self.buffer.len() >= wanted.min(STEP_BYTES_MIN)
-            && !self.charges.is_empty()
-        {
+        let enough = if is_exact {
+            wanted
+        } else {
+            wanted.min(STEP_BYTES_MIN)
+        };
+        if self.buffer.capacity() - self.buffer.len() >= enough && !self.charges.is_empty() {
             return Ok(Room::Now);
         }
         let held: u64 = self.charges.iter().map(Charge::bytes).sum();
         let more = ((self.buffer.len() + wanted) as u64).saturating_sub(held);
         let room = self.charge(env, budget, more).await?;
-        self.buffer.reserve(wanted);
+        if is_exact {
+            let mut own = BytesMut::with_capacity(self.buffer.len() + wanted);
+            own.extend_from_slice(&self.buffer);
+            self.buffer = own;
+        } else {
+            self.buffer.reserve(wanted);
+        }
         Ok(room)
     }
 
@@ -290,6 +316,38 @@ mod tests {
         drop(intake.take_frame(MAX).expect("whole"));
         let grown = receive(&mut intake, &budget, &frame(900_000));
         assert!(grown <= 2, "a buffer for what is announced, at once: {grown}");
+    }
+
+    #[test]
+    fn a_large_frame_that_is_expected_has_a_buffer_to_itself() {
+        let budget = budget();
+        let mut intake = Intake::new();
+        let frame = frame(900_000);
+        receive(&mut intake, &budget, &frame);
+        drop(intake.take_frame(MAX).expect("whole"));
+        for _ in 0..3 {
+            let mut bytes = &frame[..];
+            let mut capacities = Vec::new();
+            while !bytes.is_empty() {
+                assert!(make_room(&mut intake, &budget).is_some());
+                capacities.push(intake.buffer.capacity());
+                let part = bytes.len().min(intake.buffer.capacity() - intake.buffer.len());
+                intake.buffer.extend_from_slice(&bytes[..part]);
+                intake.received(part);
+                bytes = &bytes[part..];
+            }
+            assert_eq!(capacities, [STEP_BYTES_MIN, frame.len()]);
+            assert!(charged(&budget) <= frame.len() as u64);
+            drop(intake.take_frame(MAX).expect("whole").expect("whole"));
+            assert_eq!(intake.buffer.capacity(), 0, "nothing is held until the next one");
+        }
+        receive(&mut intake, &budget, &self::frame(100));
+        drop(intake.take_frame(MAX).expect("whole").expect("whole"));
+        assert!(make_room(&mut intake, &budget).is_some());
+        assert!(
+            intake.buffer.capacity() >= intake.step,
+            "small ones come many at a time"
+        );
     }
 
     #[test]

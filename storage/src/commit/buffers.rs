@@ -6,6 +6,9 @@ use std::rc::Rc;
 use crate::disk::{BLOCK_BYTES, Disk, DiskBuf, DiskError, DiskFile, IO_BYTES_MAX, align_up};
 use crate::notify::join_all;
 
+/// Bytes are copied and summed so many at a time: what was copied is summed while it is in the processor's cache.
+const SUM_STEP_BYTES: usize = 16 << 10;
+
 /// Bytes on their way to one place of one file.
 pub(crate) struct Chunks<D: Disk> {
     buffers: Vec<D::Buf>,
@@ -52,6 +55,14 @@ impl<D: Disk> Chunks<D> {
         }
     }
 
+    /// Appends bytes as [`Self::put`] does, and goes on with `crc`, the CRC-32C of what came before them.
+    pub(crate) fn put_summed(&mut self, bytes: &[u8], crc: u32) -> u32 {
+        bytes.chunks(SUM_STEP_BYTES).fold(crc, |crc, part| {
+            self.put(part);
+            crc32c::crc32c_append(crc, part)
+        })
+    }
+
     /// Overwrites bytes put before.
     pub(crate) fn patch(&mut self, position: usize, bytes: &[u8]) {
         assert!(
@@ -75,24 +86,23 @@ impl<D: Disk> Chunks<D> {
         self.capacity as u64
     }
 
-    /// CRC-32C of the first `len` bytes put.
-    pub(crate) fn crc(&self, len: usize) -> u32 {
-        let mut left = len;
-        let mut crc = 0;
-        for buffer in &self.buffers {
-            let count = left.min(buffer.len());
-            crc = crc32c::crc32c_append(crc, &buffer[..count]);
-            left -= count;
+    /// What was not put is zeroes: the buffers came with anything in them.
+    fn pad(&mut self) {
+        while self.filled < self.capacity {
+            let at = self.filled % IO_BYTES_MAX;
+            let rest = &mut self.buffers[self.filled / IO_BYTES_MAX][at..];
+            rest.fill(0);
+            self.filled += rest.len();
         }
-        crc
     }
 
     /// Writes all of it at `position`, a multiple of the block size, and ends when every part is written.
     pub(crate) async fn write<F: DiskFile<Buf = D::Buf>>(
-        self,
+        mut self,
         file: &F,
         position: u64,
     ) -> Result<(), DiskError> {
+        self.pad();
         let mut at = position;
         let parts: Vec<_> = self
             .buffers

@@ -64,6 +64,8 @@ struct Entry<D: Disk> {
 struct DirectWrite<D: Disk> {
     file: Rc<SegmentFile<D>>,
     chunks: Chunks<D>,
+    /// CRC-32C of what it writes, where the journal is to tell.
+    crc: u32,
     position: u64,
     flight: u64,
     sync: bool,
@@ -319,7 +321,11 @@ impl<D: Disk> Store<D> {
         let (from, to) = entry.extent;
         let mut state = entry.log.state.borrow_mut();
         let mut chunks = Chunks::new(&self.disk, (to - from) as usize);
-        state.gather(entry.taken.segment, from, to, |piece| chunks.put(piece));
+        let (mut crc, is_told) = (0, entry.route == Route::Direct);
+        state.gather(entry.taken.segment, from, to, |piece| match is_told {
+            true => crc = chunks.put_summed(piece, crc),
+            false => chunks.put(piece),
+        });
         let file = state
             .segment(entry.taken.segment)
             .and_then(|segment| segment.file.clone());
@@ -330,9 +336,10 @@ impl<D: Disk> Store<D> {
         DirectWrite {
             file: file.expect("the planner saw an open segment"),
             chunks,
+            crc,
             position: u64::from(from),
             flight,
-            sync: entry.route == Route::Direct,
+            sync: is_told,
         }
     }
 
@@ -559,9 +566,8 @@ fn encode_entry<D: Disk>(encoder: &mut CommitEncoder<D>, entry: &Entry<D>) {
             header.kind = FrameKind::Extent;
             header.position = from;
             header.auxiliary = to - from;
-            let crc = direct.chunks.crc((to - from) as usize);
             encoder.frame(&header, |put| {
-                put(&crc.to_le_bytes());
+                put(&direct.crc.to_le_bytes());
                 // What lies behind the last whole block is the cursor's residue since the write was issued.
                 state.gather(taken.segment, to, taken.to, put);
             });

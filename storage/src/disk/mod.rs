@@ -21,6 +21,9 @@ pub const BLOCK_BYTES: usize = 4096;
 /// The largest single read or write, bytes (larger ones hang on older kernels with IOPOLL).
 pub const IO_BYTES_MAX: usize = 1 << 20;
 
+/// What is in new buffers of disks that are not the real one, so that whoever does not fill his is found out.
+const STALE: u8 = 0xa5;
+
 /// A file system of one log directory, seen from one shard.
 pub trait Disk: Clone + 'static {
     /// An open file.
@@ -28,7 +31,8 @@ pub trait Disk: Clone + 'static {
     /// An aligned buffer that the disk can write from.
     type Buf: DiskBuf;
 
-    /// An aligned buffer of `len` bytes rounded up to [`BLOCK_BYTES`] (one block for 0), zeroed.
+    /// An aligned buffer of `len` bytes rounded up to [`BLOCK_BYTES`] (one block for 0), with anything in it, such as what an earlier
+    /// one held: zeroing it costs as much as filling it.
     fn alloc(&self, len: usize) -> Self::Buf;
     /// Opens a file for direct reads and writes.
     async fn open(&self, path: &Path, mode: OpenMode) -> Result<Self::File, DiskError>;

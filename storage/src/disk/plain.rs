@@ -14,7 +14,7 @@ use std::time::UNIX_EPOCH;
 
 use bytes::Bytes;
 
-use super::{BLOCK_BYTES, DirEntry, Disk, DiskBuf, DiskError, DiskFile, OpenMode, Space, align_up};
+use super::{BLOCK_BYTES, DirEntry, Disk, DiskBuf, DiskError, DiskFile, OpenMode, STALE, Space, align_up};
 
 /// Runs what works on a [`PlainDisk`] to its end.
 pub fn wait<T>(work: impl Future<Output = T>) -> T {
@@ -75,7 +75,7 @@ impl Disk for PlainDisk {
 
     fn alloc(&self, len: usize) -> PlainBuf {
         let len = usize::try_from(align_up(len.max(1) as u64)).expect("a buffer length fits usize");
-        PlainBuf(vec![0; len])
+        PlainBuf(vec![STALE; len])
     }
 
     async fn open(&self, path: &Path, mode: OpenMode) -> Result<PlainFile, DiskError> {

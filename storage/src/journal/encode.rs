@@ -30,8 +30,7 @@ impl<D: Disk> CommitEncoder<D> {
         let mut crc = 0;
         let chunks = &mut self.chunks;
         payload(&mut |piece| {
-            crc = crc32c::crc32c_append(crc, piece);
-            chunks.put(piece);
+            crc = chunks.put_summed(piece, crc);
         });
         assert_eq!(
             self.chunks.filled() - at,

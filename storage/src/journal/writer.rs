@@ -98,6 +98,8 @@ struct State<D: Disk> {
     durable_sequence: u64,
     /// Nothing on the disk says that the last commits with frames are durable.
     is_unsealed: bool,
+    /// The disk had no space for a file that was not needed yet: none is asked for again.
+    forgoes_ahead: bool,
 }
 
 impl<D: Disk> Journal<D> {
@@ -130,6 +132,7 @@ impl<D: Disk> Journal<D> {
                 sequence_next: 1,
                 durable_sequence: 0,
                 is_unsealed: false,
+                forgoes_ahead: false,
             }),
         };
         // Two, so that commits go on when the disk is full later: one in use and one in reserve.
@@ -204,6 +207,23 @@ impl<D: Disk> Journal<D> {
     /// Whether another file may be created.
     pub(crate) fn may_grow(&self) -> bool {
         self.state.borrow().files < self.options.files_max
+    }
+
+    /// Whether the next file should be created now, so that no commit waits for it later: the last one in reserve comes into use soon,
+    /// and none is about to be recycled.
+    pub(crate) fn wants_file_ahead(&self) -> bool {
+        let state = self.state.borrow();
+        let is_half_full = |(_, position): &(_, u64)| *position > self.options.file_bytes / 2;
+        state.ready.len() == 1
+            && state.full.is_empty()
+            && state.files < self.options.files_max
+            && !state.forgoes_ahead
+            && state.current.as_ref().is_some_and(is_half_full)
+    }
+
+    /// The disk has no space for a file ahead.
+    pub(crate) fn forgo_ahead(&self) {
+        self.state.borrow_mut().forgoes_ahead = true;
     }
 
     /// Bytes of one file.
@@ -358,6 +378,7 @@ impl<D: Disk> Journal<D> {
             generation,
         };
         let mut block = self.disk.alloc(BLOCK_BYTES);
+        block.fill(0);
         block[..HEADER_BYTES].copy_from_slice(&header.encode());
         file.write_at(Rc::new(block), 0).await?;
         file.sync().await

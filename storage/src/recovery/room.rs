@@ -24,8 +24,8 @@ use crate::types::Offset;
 /// The smallest journal file that is made where there is no space for what was configured, bytes.
 const JOURNAL_FILE_BYTES_MIN: u64 = 1 << 20;
 
-/// Sees to it that the stores of `shards` find room for their journals in `dir`, whose journals have been recovered and whose logs
-/// nobody has open: where there is too little, what was allocated ahead is given back, and where that is not enough, the files will
+/// Sees to it that the `stores` on the file system of `dir` find room for their journals; those of `dir` have been recovered, and its
+/// logs nobody has open: where there is too little, what was allocated ahead is given back, and where that is not enough, the files will
 /// be smaller. To be run once, before the first store is opened.
 ///
 /// # Errors
@@ -33,19 +33,19 @@ const JOURNAL_FILE_BYTES_MIN: u64 = 1 << 20;
 pub async fn make_room_for_stores<D: Disk>(
     disk: &D,
     dir: &Path,
-    shards: u16,
+    stores: u16,
     options: JournalOptions,
     space: &Arc<DirSpace>,
 ) -> Result<(), StorageError> {
-    let shards = u64::from(shards.max(1));
-    let mut kept = STORE_NEED_BYTES * shards;
+    let stores = u64::from(stores.max(1));
+    let mut kept = STORE_NEED_BYTES * stores;
     for entry in disk.list(dir).await? {
         if matches!(DirName::parse(&entry.name), DirName::Partition(_)) {
             kept += LOG_NEED_BYTES;
         }
     }
     kept += 3 * size_of_file(disk, &directory_path(dir)).await?;
-    let files = FILES_MIN.min(options.files_max) as u64 * shards;
+    let files = FILES_MIN.min(options.files_max) as u64 * stores;
     let fits = |file_bytes: u64, free: u64| files * file_bytes + kept <= free;
     let mut free = disk.space(dir).await?.available_bytes;
     if fits(options.file_bytes, free) {

@@ -1,4 +1,4 @@
-//! The buffers of the real disk: glommio's, from the executor's arena, zeroed, and without a copy on the way to a write.
+//! The buffers of the real disk: glommio's, from the executor's arena, and without a copy on the way to a write.
 
 use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
@@ -41,9 +41,7 @@ impl DiskBuf for DirectBuf {
 
 pub(super) fn alloc(len: usize) -> DirectBuf {
     let len = usize::try_from(align_up(len.max(1) as u64)).expect("a buffer length fits usize");
-    let mut buf = DirectBuf(allocate_dma_buffer(len));
-    buf.fill(0); // glommio's memory is uninitialised
-    buf
+    DirectBuf(allocate_dma_buffer(len))
 }
 
 /// The buffer as glommio wants it, without a copy.

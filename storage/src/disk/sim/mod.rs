@@ -47,7 +47,7 @@ pub use self::content::SECTOR_BYTES;
 pub use self::faults::{DiskOp, SimDiskConfig, SimFault, SimLatency, TraceEntry, TracePhase};
 use self::names::Ino;
 use self::state::{Effect, State, Ticket};
-use super::{BLOCK_BYTES, DirEntry, Disk, DiskBuf, DiskError, DiskFile, OpenMode, Space, align_up};
+use super::{BLOCK_BYTES, DirEntry, Disk, DiskBuf, DiskError, DiskFile, OpenMode, STALE, Space, align_up};
 use crate::sim_executor::SimHandle;
 
 /// One process's view of a simulated disk. Clones, and the views made by [`SimDisk::for_process`], share the disk; a
@@ -347,7 +347,7 @@ impl Disk for SimDisk {
     type Buf = SimBuf;
 
     fn alloc(&self, len: usize) -> SimBuf {
-        SimBuf(vec![0; round_up(len.max(1))])
+        SimBuf(vec![STALE; round_up(len.max(1))])
     }
 
     async fn open(&self, path: &Path, mode: OpenMode) -> Result<SimFile, DiskError> {
