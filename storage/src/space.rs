@@ -35,6 +35,9 @@ const RESUME_SHARE: u64 = 8;
 /// coordinators are refused too, and say so to their clients.
 const LAST_SHARE: u64 = 4;
 
+/// What compaction leaves to others, if its part of the reserve is smaller, bytes.
+const CLEANING_LEAVES_BYTES: u64 = 16 << 20;
+
 /// Bytes of small files that a batch brings with it: one part of so many of its own (an index entry of 20 bytes for 4 KiB).
 const INDEX_SHARE: u64 = 128;
 
@@ -184,6 +187,11 @@ impl SpaceWatch {
             0 => 0,
             reserve => signed(reserve / share) + self.shared.needed(),
         }
+    }
+
+    /// What must be left by compaction.
+    fn cleaning_line(&self) -> i64 {
+        self.line_of(LAST_SHARE).max(signed(CLEANING_LEAVES_BYTES))
     }
 
     /// The others are told what this store has accepted and not written.
@@ -381,11 +389,19 @@ impl<D: Disk> Store<D> {
         held.ok_or_else(|| self.full(what))
     }
 
-    /// The same for what will make space: it may use most of the reserve.
-    pub(crate) fn hold_reserve(&self, what: &'static str, bytes: u64) -> Result<Held, DiskError> {
-        let line = self.space.line_of(LAST_SHARE);
-        let held = self.space.shared.hold(with_indexes(bytes), line);
-        held.ok_or_else(|| self.full(what))
+    /// The same for compaction, which will make space: it may use most of the reserve.
+    pub(crate) fn hold_to_clean(&self, bytes: u64) -> Result<Held, DiskError> {
+        let held = self
+            .space
+            .shared
+            .hold(with_indexes(bytes), self.space.cleaning_line());
+        held.ok_or_else(|| self.full("compact"))
+    }
+
+    /// What compaction may hold now, bytes; without end where nothing is known.
+    pub(crate) fn room_to_clean(&self) -> i64 {
+        let left = self.space.shared.left();
+        left.map_or(i64::MAX, |left| left - self.space.cleaning_line())
     }
 
     /// Whether a log may be made: it takes some blocks, and makes a stop and a start need more.
@@ -400,7 +416,8 @@ impl<D: Disk> Store<D> {
         }
     }
 
-    fn full(&self, what: &'static str) -> DiskError {
+    /// The error of a disk that has no space for `what`, which was not asked.
+    pub(crate) fn full(&self, what: &'static str) -> DiskError {
         DiskError::new(what, &self.dir, io::ErrorKind::StorageFull.into())
     }
 

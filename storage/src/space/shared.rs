@@ -120,6 +120,11 @@ impl DirSpace {
 }
 
 impl Held {
+    /// Both are one.
+    pub(crate) fn join(&mut self, mut other: Self) {
+        self.bytes += std::mem::take(&mut other.bytes);
+    }
+
     /// So many bytes of it were written: they are not free any more.
     pub(crate) fn spend(&mut self, bytes: u64) {
         let spent = signed(bytes).min(self.bytes);
