@@ -178,7 +178,8 @@ mod tests {
                     space.end_allocation(1000, 1000);
                 }
             });
-            for _ in 0..200_000 {
+            // Long enough for both to run at once for a while.
+            while space.allocated.load(SeqCst) < 2_000_000_000 {
                 let mark = space.begin_look();
                 space.saw(mark, disk.load(SeqCst).unsigned_abs());
                 let there = disk.load(SeqCst);
