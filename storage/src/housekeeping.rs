@@ -15,7 +15,7 @@ use crate::store::Store;
 use crate::types::Offset;
 use crate::write_behind::FlushTo;
 
-/// Logs written at a time while a journal file is recycled.
+/// Logs whose files are written or cut at a time in the background.
 pub(crate) const FLUSHES_MAX: usize = 8;
 
 /// Index entries of an active segment that may be missing from its files at a checkpoint: a look-up after an unclean stop
