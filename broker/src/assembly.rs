@@ -416,7 +416,11 @@ pub async fn start_controller<E: Env, D: Disk, L: LogsIo>(
         Failure::new(status, format!("metadata log: {e}"))
     })?;
     let (left, left_behind) = flume::bounded(1);
-    env.spawn(stores::set_left_aside(stores.clone(), left_behind));
+    env.spawn(stores::set_left_aside(
+        stores.clone(),
+        shard.control.clone(),
+        left_behind,
+    ));
     let seed = ControlSeed {
         log,
         identity,

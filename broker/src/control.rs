@@ -57,6 +57,8 @@ pub struct Control {
     lost: Rc<RefCell<BTreeSet<LogId>>>,
     /// Where partitions have gone or are to go, as the publisher was not told yet.
     homes: Rc<RefCell<Vec<HomeNews>>>,
+    /// What shards have been told of the cluster, or are about to be.
+    image: Rc<RefCell<Option<Arc<MetadataImage>>>>,
 }
 
 /// What is new about where partitions are.
@@ -108,6 +110,19 @@ impl Control {
     /// A partition has gone to `dir`.
     pub fn moved(&self, log: LogId, dir: LogDir) {
         self.homes.borrow_mut().push(HomeNews::Moved(log, dir));
+    }
+
+    /// Shards are about to be told of this image.
+    pub(crate) fn know(&self, image: &Arc<MetadataImage>) {
+        self.image.replace(Some(image.clone()));
+    }
+
+    /// Whether there is a topic of this id. Nobody opens a log of one that is not known here.
+    pub fn is_known(&self, topic: TopicId) -> bool {
+        let image = self.image.borrow();
+        image
+            .as_ref()
+            .is_some_and(|image| image.topics.by_id(topic).is_some())
     }
 
     /// Topics that clients named and that do not exist (MD-4): created with the broker's defaults.
@@ -194,12 +209,12 @@ pub struct ControlSeed<Q: QuorumLog> {
     pub homes: Homes,
     /// The ids of all directories that work, that of `identity` first.
     pub directories: Vec<Uuid>,
-    /// Is told which directories of logs are no partition's, and what is known of topics then.
+    /// Is told which directories of logs are no partition's.
     pub left: flume::Sender<LeftDirectories>,
 }
 
-/// Directories of logs, by name and place, that are no partition's by this image.
-pub type LeftDirectories = (Arc<MetadataImage>, Vec<(String, LogDir)>);
+/// Directories of logs, by name and place, that are no partition's by the first image.
+pub type LeftDirectories = Vec<(String, LogDir)>;
 
 /// Runs the controller on its shard until [`Control::stop`]. Returns the broker epoch, for the mark of a clean stop.
 ///
@@ -250,7 +265,7 @@ pub async fn run<E: Env, Q: QuorumLog>(
     effects.publish_first(node.image()).await;
     let left = effects.publisher.take_left();
     // Nobody waits for it in a simulation.
-    let _ = seed.left.send((node.image().clone(), left));
+    let _ = seed.left.send(left);
     control.joined.0.set(true);
     control.joined.1.notify();
     node.run(&control.queue, &mut effects).await?;
@@ -302,6 +317,7 @@ struct Effects<E: Env> {
 
 impl<E: Env> NodeEffects for Effects<E> {
     async fn publish(&mut self, image: &Arc<MetadataImage>, changes: &ImageChanges) {
+        self.control.know(image);
         self.publisher
             .lost(std::mem::take(&mut *self.control.lost.borrow_mut()));
         for news in std::mem::take(&mut *self.control.homes.borrow_mut()) {
@@ -345,6 +361,7 @@ impl<E: Env> NodeEffects for Effects<E> {
 
 impl<E: Env> Effects<E> {
     async fn publish_first(&mut self, image: &Arc<MetadataImage>) {
+        self.control.know(image);
         let (done, is_done) = flume::bounded(usize::from(self.broker.router.shards()));
         let publication = self.publisher.first(image.clone(), done);
         self.hand_out(publication, is_done).await;

@@ -19,7 +19,7 @@ use storage::recovery::room::make_room_for_stores;
 use storage::store::{Store, StoreOptions};
 
 use crate::assembly::{fail_everywhere, storage_failed};
-use crate::control::LeftDirectories;
+use crate::control::{Control, LeftDirectories};
 use crate::exit::{Failure, Status};
 use crate::homes::Homes;
 use crate::log_dirs::{LogDirs, METADATA_DIR};
@@ -266,16 +266,21 @@ pub async fn find_homes<D: Disk>(
 
 /// Sets aside what the start found of topics that are gone: a topic was deleted while the directory was away, or the process ended
 /// before it could say so on the disk. As Kafka's, such a directory is renamed to `…-stray` and never removed: it has records.
-pub(crate) async fn set_left_aside<D: Disk>(stores: Stores<D>, left: flume::Receiver<LeftDirectories>) {
-    let Ok((image, left)) = left.recv_async().await else {
+/// Commands are served meanwhile, and may make such a topic again: what is known is what the controller knows by then.
+pub(crate) async fn set_left_aside<D: Disk>(
+    stores: Stores<D>,
+    control: Control,
+    left: flume::Receiver<LeftDirectories>,
+) {
+    let Ok(left) = left.recv_async().await else {
         return;
     };
     for (name, dir) in left.iter().filter(|(name, _)| name != METADATA_LOG_NAME) {
         let Some(Some(store)) = stores.get(usize::from(dir.0)) else {
             continue;
         };
-        let is_known = |topic| image.topics.by_id(topic).is_some();
-        if let Err(error) = store.set_unknown_aside(name, is_known).await {
+        let set_aside = store.set_unknown_aside(name, |topic| control.is_known(topic));
+        if let Err(error) = set_aside.await {
             tracing::warn!(name, %error, "of a topic that is gone, and could not be set aside");
         }
     }
@@ -307,3 +312,59 @@ fn settle_copies<D: Disk>(
 
 /// The directory of the metadata log.
 const METADATA_LOG_NAME: &str = "__cluster_metadata-0";
+
+#[cfg(test)]
+mod tests {
+    use protocol::Str;
+    use protocol::messages::cluster_metadata::TopicRecord;
+    use shard::controller::MetadataRecord;
+    use shard::image::{ImageDelta, MetadataImage};
+    use storage::disk::sim::{SimDisk, SimDiskConfig};
+    use storage::log::config::LogConfig;
+    use storage::sim_executor::SimExecutor;
+    use storage::types::{LogId, TopicId};
+
+    use super::*;
+
+    /// The start finds a directory `t-0` of a topic that is gone; before somebody comes to it a command makes `t` anew, whose log
+    /// sets it aside and has a directory of that name.
+    #[test]
+    fn a_topic_that_was_made_since_the_start_is_not_set_aside() {
+        let executor = SimExecutor::new(1);
+        let disk = SimDisk::new(&executor.handle(), SimDiskConfig::seeded(1));
+        executor.block_on(async {
+            let dir = Path::new("/data");
+            disk.create_dir(dir).await.expect("create");
+            let store = Store::open(disk.clone(), dir, 0, StoreOptions::default()).await;
+            let store = store.expect("store");
+            let (topic, gone) = (TopicId([7; 16]), TopicId([8; 16]));
+            for (topic, name) in [(topic, "t"), (gone, "gone")] {
+                let id = LogId { topic, partition: 0 };
+                let opened = store.open_log(id, name, LogConfig::default(), 0).await;
+                opened.expect("log");
+            }
+            let control = Control::default();
+            let mut delta = ImageDelta::new(&MetadataImage::empty("c"));
+            let record = TopicRecord {
+                name: Str::from_static("t"),
+                topic_id: Uuid(topic.0),
+            };
+            delta.apply(&MetadataRecord::Topic(record)).expect("a topic");
+            control.know(&Arc::new(delta.image().clone()));
+            let (found, left) = flume::bounded(1);
+            let names = ["t-0", "gone-0"].map(|name| (name.to_owned(), LogDir(0)));
+            found.send(names.to_vec()).expect("open");
+            set_left_aside(vec![Some(store)], control, left).await;
+            let holds = |name: &str| {
+                let part = format!("/{name}");
+                let mut paths = disk.paths().into_iter();
+                paths.any(|path| path.to_string_lossy().contains(&part))
+            };
+            assert!(
+                holds("t-0/") && !holds("gone-0/") && holds("gone-0."),
+                "{:?}",
+                disk.paths()
+            );
+        });
+    }
+}

@@ -15,7 +15,7 @@ use crate::store::Store;
 use crate::types::Offset;
 use crate::write_behind::FlushTo;
 
-/// Logs written at a time while a journal file is recycled.
+/// Logs whose files are written or cut at a time in the background.
 pub(crate) const FLUSHES_MAX: usize = 8;
 
 /// Index entries of an active segment that may be missing from its files at a checkpoint: a look-up after an unclean stop
@@ -305,14 +305,19 @@ impl<D: Disk> Store<D> {
     }
 
     /// Writes what the log and the others have into their segments, and a checkpoint that says so. It may take a second time
-    /// until that covers a log that is appended to.
+    /// until that covers a log that is appended to. Another that finds no space does not keep this one back.
     pub(crate) async fn note_places(
         &self,
         log: &Rc<Log<D>>,
         others: &[Rc<Log<D>>],
     ) -> Result<(), StorageError> {
         self.flush_log(log, FlushTo::End).await?;
-        let others = others.iter().map(|other| self.flush_log(other, FlushTo::End));
+        let others = others
+            .iter()
+            .map(async |other| match self.flush_log(other, FlushTo::End).await {
+                Err(StorageError::NoSpace(_)) => Ok(()),
+                flushed => flushed,
+            });
         try_join_bounded(others, FLUSHES_MAX).await?;
         // One checkpoint at a time.
         self.moved

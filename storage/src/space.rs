@@ -8,6 +8,8 @@
 
 pub mod shared;
 mod tails;
+#[cfg(test)]
+mod tests;
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -34,6 +36,9 @@ const RESUME_SHARE: u64 = 8;
 /// This part of the reserve is for the metadata log and for bringing what is in the journal to its place: with the rest gone,
 /// coordinators are refused too, and say so to their clients.
 const LAST_SHARE: u64 = 4;
+
+/// What compaction leaves to others, if its part of the reserve is smaller, bytes.
+const CLEANING_LEAVES_BYTES: u64 = 16 << 20;
 
 /// Bytes of small files that a batch brings with it: one part of so many of its own (an index entry of 20 bytes for 4 KiB).
 const INDEX_SHARE: u64 = 128;
@@ -74,6 +79,8 @@ pub(crate) struct SpaceWatch {
     claimed: Cell<u64>,
     /// Of that, what it may still accept.
     lease: Cell<u64>,
+    /// What is owed was counted since the last look: that takes a walk over all logs.
+    is_recounted: Cell<bool>,
     /// What the others were told that a stop and a start need for it.
     needed: Cell<u64>,
     /// The largest batch that was refused since there was too little.
@@ -159,6 +166,7 @@ impl SpaceWatch {
             shared,
             claimed: Cell::new(0),
             lease: Cell::new(0),
+            is_recounted: Cell::new(false),
             needed: Cell::new(0),
             refused_bytes: Cell::new(0),
             wants_tails: Cell::new(false),
@@ -184,6 +192,11 @@ impl SpaceWatch {
             0 => 0,
             reserve => signed(reserve / share) + self.shared.needed(),
         }
+    }
+
+    /// What must be left by compaction.
+    fn cleaning_line(&self) -> i64 {
+        self.line_of(LAST_SHARE).max(signed(CLEANING_LEAVES_BYTES))
     }
 
     /// The others are told what this store has accepted and not written.
@@ -269,6 +282,7 @@ impl<D: Disk> Store<D> {
         self.space.reserve_bytes.set(reserve);
         self.space.lease.set(0);
         self.space.claim(self.owed_bytes());
+        self.space.is_recounted.set(false);
         let line = self.space.line();
         self.headroom.saw(space.available_bytes, line.unsigned_abs());
         let usable = signed(self.usable_bytes());
@@ -305,6 +319,8 @@ impl<D: Disk> Store<D> {
 
     /// What is accepted and has no blocks, with the small files that it brings. Looks at each log.
     fn owed_bytes(&self) -> u64 {
+        #[cfg(test)]
+        tests::WALKS.with(|walks| walks.set(walks.get() + 1));
         let logs = self.logs.borrow();
         let covered = logs.iter().map(|log| log.state.borrow().covered_bytes()).sum();
         let unwritten = self.unwritten_bytes.get() as u64;
@@ -323,12 +339,12 @@ impl<D: Disk> Store<D> {
             return false;
         }
         if log.is_internal || origin != AppendOrigin::Client {
-            return !self.takes(bytes, LAST_SHARE);
+            return !self.takes(bytes, LAST_SHARE, || false);
         }
         if self.space.is_short() {
             return true;
         }
-        let takes = self.takes(bytes, 1) || log.state.borrow().has_blocks_for(bytes);
+        let takes = self.takes(bytes, 1, || log.state.borrow().has_blocks_for(bytes));
         if !takes {
             let largest = self.space.refused_bytes.get().max(bytes as u64);
             self.space.refused_bytes.set(largest);
@@ -338,8 +354,9 @@ impl<D: Disk> Store<D> {
     }
 
     /// Whether what is left takes so many bytes more without touching one part of `share` of the reserve. Then they are this
-    /// store's: it is about to accept them.
-    fn takes(&self, bytes: usize, share: u64) -> bool {
+    /// store's: it is about to accept them. So it is where `has_blocks` says that there are blocks for them already; those may be
+    /// given back before they are written, so that they are claimed all the same, until the next look.
+    fn takes(&self, bytes: usize, share: u64, has_blocks: impl FnOnce() -> bool) -> bool {
         let space = &self.space;
         let bytes = with_indexes(bytes as u64);
         let lease = space.lease.get();
@@ -359,8 +376,14 @@ impl<D: Disk> Store<D> {
         let mut owed = space.claimed.get() - lease;
         let mut above = claim(owed);
         if above.is_some_and(|above| above < 0) {
-            owed = self.owed_bytes(); // what was claimed may have its blocks by now
-            above = claim(owed);
+            if has_blocks() {
+                return true;
+            }
+            // What was claimed may have its blocks by now. That is a walk over all logs, and not for each batch that is refused.
+            if !space.is_recounted.replace(true) {
+                owed = self.owed_bytes();
+                above = claim(owed);
+            }
         }
         let Some(above) = above else { return true };
         if above < 0 {
@@ -381,26 +404,44 @@ impl<D: Disk> Store<D> {
         held.ok_or_else(|| self.full(what))
     }
 
-    /// The same for what will make space: it may use most of the reserve.
-    pub(crate) fn hold_reserve(&self, what: &'static str, bytes: u64) -> Result<Held, DiskError> {
-        let line = self.space.line_of(LAST_SHARE);
-        let held = self.space.shared.hold(with_indexes(bytes), line);
-        held.ok_or_else(|| self.full(what))
+    /// The same for compaction, which will make space: it may use most of the reserve.
+    pub(crate) fn hold_to_clean(&self, bytes: u64) -> Result<Held, DiskError> {
+        let held = self
+            .space
+            .shared
+            .hold(with_indexes(bytes), self.space.cleaning_line());
+        held.ok_or_else(|| self.full("compact"))
     }
 
-    /// Whether a log may be made: it takes some blocks, and makes a stop and a start need more.
+    /// What compaction may hold now, bytes; without end where nothing is known.
+    pub(crate) fn room_to_clean(&self) -> i64 {
+        let left = self.space.shared.left();
+        left.map_or(i64::MAX, |left| left - self.space.cleaning_line())
+    }
+
+    /// Whether a log may be made: it takes some blocks, and makes a stop and a start need more. Many may be made before the next
+    /// [`Self::tell_need`]: until then it is needed for each.
     pub(crate) fn check_new_log(&self) -> Result<(), StorageError> {
         let space = &self.space;
-        let needed = space.shared.needed() + 2 * signed(LOG_NEED_BYTES);
-        let has_room =
-            space.reserve_bytes.get() == 0 || space.shared.left().is_none_or(|left| left >= needed);
-        match has_room {
-            true => Ok(()),
-            false => Err(StorageError::NoSpace(Rc::new(self.full("create")))),
+        let before = space.needed.get();
+        let after = before + 2 * LOG_NEED_BYTES;
+        // First it is told and then looked, as with a batch.
+        space.shared.need(before, after);
+        let has_room = space.reserve_bytes.get() == 0
+            || space
+                .shared
+                .left()
+                .is_none_or(|left| left >= space.shared.needed());
+        if !has_room {
+            space.shared.need(after, before);
+            return Err(StorageError::NoSpace(Rc::new(self.full("create"))));
         }
+        space.needed.set(after);
+        Ok(())
     }
 
-    fn full(&self, what: &'static str) -> DiskError {
+    /// The error of a disk that has no space for `what`, which was not asked.
+    pub(crate) fn full(&self, what: &'static str) -> DiskError {
         DiskError::new(what, &self.dir, io::ErrorKind::StorageFull.into())
     }
 
@@ -545,45 +586,5 @@ impl<D: Disk> LogState<D> {
                 entries * 12 + indexes.txn.len() as u64 * 34 + LOG_NEED_BYTES
             });
         STATE_COPIES * (producers + epochs + RECORD_BYTES_MAX) + indexes.sum::<u64>()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_default_reserve_is_a_hundredth_and_at_most_a_gibibyte() {
-        assert_eq!(default_reserve(64 << 20), (64 << 20) / 100);
-        assert_eq!(default_reserve(10 << 40), RESERVE_BYTES_MAX);
-    }
-
-    #[test]
-    fn a_disk_that_fills_steadily_is_predicted() {
-        let mut fill = FillRate::default();
-        let mut usable = 100_000_000_000u64;
-        for second in 0..600 {
-            fill.observe(second * 1000, usable);
-            usable -= 5_000_000;
-        }
-        let rate = fill.whole();
-        assert!((4_900_000..=5_000_000).contains(&rate), "{rate}");
-        let stats = SpaceStats {
-            usable_bytes: 1_000_000_000 + 50_000_000,
-            reserve_bytes: 1_000_000_000,
-            fill_bytes_per_second: 5_000_000,
-            ..SpaceStats::default()
-        };
-        assert_eq!(stats.seconds_to_full(), Some(10));
-    }
-
-    #[test]
-    fn a_disk_that_does_not_fill_has_no_time_to_full() {
-        let mut fill = FillRate::default();
-        for second in 0..60 {
-            fill.observe(second * 1000, 1_000_000 + second);
-        }
-        assert_eq!(fill.whole(), 0, "it empties");
-        assert_eq!(SpaceStats::default().seconds_to_full(), None);
     }
 }

@@ -221,11 +221,7 @@ impl<D: Disk> Store<D> {
             dir: dir.to_owned(),
             shard,
             options,
-            logs: RefCell::new(Logs {
-                slots: Vec::new(),
-                by_id: HashMap::default(),
-                dirty: VecDeque::new(),
-            }),
+            logs: RefCell::new(Logs::new()),
             planner: RefCell::new(Planner::new(options.commit)),
             cache: RefCell::new(BatchCache::new(options.cache_bytes)),
             journal,
@@ -431,6 +427,14 @@ impl<D: Disk> Store<D> {
 }
 
 impl<D: Disk> Logs<D> {
+    fn new() -> Self {
+        Self {
+            slots: Vec::new(),
+            by_id: HashMap::default(),
+            dirty: VecDeque::new(),
+        }
+    }
+
     pub(crate) fn get(&self, slot: u32) -> Option<Rc<Log<D>>> {
         self.slots.get(slot as usize).and_then(Clone::clone)
     }

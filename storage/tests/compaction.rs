@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use common::crashes::{End, for_each_seed, seeds, too_long};
+use common::pace::SimPace;
 use common::{commit_loop, copy_all, dir, housekeeping_loop, log_id};
 use futures_lite::future::{or, zip};
 use protocol::compression::{Codec, CodecContexts};
@@ -22,7 +23,7 @@ use protocol::record::{
 };
 use storage::compaction::SwapStep;
 use storage::compaction::offset_map::MapKey;
-use storage::compaction::run::{CleanerLimits, Looked, Pace};
+use storage::compaction::run::{CleanerLimits, Looked};
 use storage::disk::sim::{DiskOp, SimDisk, SimDiskConfig, TraceEntry, TracePhase};
 use storage::disk::{Disk, DiskFile, OpenMode};
 use storage::journal::JournalOptions;
@@ -82,44 +83,6 @@ fn limits() -> CleanerLimits {
         io_bytes: 2000,
         bytes_per_second: f64::MAX,
         hash_key: MapKey(3, 5),
-    }
-}
-
-#[derive(Clone)]
-struct SimPace {
-    handle: SimHandle,
-    wall_ms: Rc<Cell<i64>>,
-}
-
-impl SimPace {
-    fn new(handle: &SimHandle) -> Self {
-        Self {
-            handle: handle.clone(),
-            wall_ms: Rc::new(Cell::new(NOW_MS)),
-        }
-    }
-}
-
-impl Pace for SimPace {
-    fn now_ns(&self) -> u64 {
-        u64::try_from(self.handle.now().as_nanos()).expect("a short run")
-    }
-
-    fn wall_ms(&self) -> i64 {
-        self.wall_ms.get()
-    }
-
-    async fn sleep_ns(&self, ns: u64) {
-        self.handle.sleep(Duration::from_nanos(ns)).await;
-    }
-
-    async fn breathe(&self) {
-        futures_lite::future::yield_now().await;
-    }
-
-    async fn aside<R: Send + 'static>(&self, work: impl FnOnce() -> R + Send + 'static) -> R {
-        self.breathe().await;
-        work()
     }
 }
 

@@ -517,3 +517,44 @@ fn what_a_crash_left_of_a_deleted_topic_is_not_read_as_a_new_topic_of_its_name()
         );
     });
 }
+
+/// Who looks through what the start found and who opens the new topic's log, on another shard, meet at one directory.
+#[test]
+fn a_directory_that_two_set_aside_at_once_is_set_aside() {
+    let both = (1, 2);
+    for seed in 0..300 {
+        let executor = SimExecutor::new(seed);
+        let handle = executor.handle();
+        let disk = SimDisk::new(&handle, SimDiskConfig::seeded(seed));
+        executor.block_on(async {
+            let (store, _) = start(&handle, &disk).await;
+            let old = store.open_log(log_id(both.0), "t", config(), NOW_MS).await;
+            let old = old.expect("log");
+            append(&store, old, batch(1, 300, NOW_MS, PLAIN, 9), NOW_MS);
+            store.durable_to(old, Offset(1)).await.expect("durable");
+            store.close_log(old).await.expect("a clean stop");
+            let space = std::sync::Arc::default();
+            let options = StoreOptions { shards: 2, ..small() };
+            let other = Store::open_beside(disk.clone(), dir(), 1, options, &space).await;
+            let other = other.expect("store");
+            let opening = async {
+                handle.sleep(std::time::Duration::from_micros(seed * 3)).await;
+                other.open_log(log_id(both.1), "t", config(), NOW_MS).await
+            };
+            let looking = store.set_unknown_aside("t-0", |topic| topic == log_id(both.1).topic);
+            let (looked, opened) = futures_lite::future::zip(looking, opening).await;
+            looked.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            let new = opened.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            assert_eq!(
+                other.offsets(new).expect("open").log_end,
+                Offset(0),
+                "seed {seed}"
+            );
+            let paths = disk.paths();
+            let holds = |part: &str| paths.iter().any(|path| path.to_string_lossy().contains(part));
+            assert!(holds("-stray/00000000000000000000.log"), "seed {seed}: {paths:?}");
+            assert!(holds("/t-0/00000000000000000000.log"), "seed {seed}: {paths:?}");
+            assert_eq!(other.offline_reason(), None);
+        });
+    }
+}

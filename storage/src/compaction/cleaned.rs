@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::swap::SwapStep;
 use crate::commit::buffers::Chunks;
-use crate::disk::{Disk, IO_BYTES_MAX, align_down, align_up};
+use crate::disk::{Disk, DiskError, IO_BYTES_MAX, align_down, align_up};
 use crate::error::{Damage, StorageError};
 use crate::io_class::IoClass;
 use crate::layout::{FileMark, SegmentFile as SegmentFileKind};
@@ -20,6 +20,10 @@ use crate::segment::txn_index::AbortedTxn;
 use crate::space::shared::Held;
 use crate::store::Store;
 use crate::types::Offset;
+
+/// Space that is held for a segment at a time, bytes. How large it becomes is known when it is there: held for all of what it is
+/// made from, a pass would find no room on a volume that has room for what comes of it.
+pub(super) const HOLD_BYTES: u64 = 4 << 20;
 
 /// See the module. Memory: up to 1 MiB of batches, or one larger one; 20 bytes of index per `index.interval.bytes`.
 pub(super) struct CleanedSegment<D: Disk> {
@@ -36,8 +40,10 @@ pub(super) struct CleanedSegment<D: Disk> {
     /// What it can be at most, for what is allocated ahead.
     size_max: u64,
     interval: u32,
-    /// What it may still take.
+    /// What it may still take, with its indexes.
     held: Held,
+    /// Of that, what is for batches.
+    held_bytes: u64,
 }
 
 impl<D: Disk> CleanedSegment<D> {
@@ -49,7 +55,8 @@ impl<D: Disk> CleanedSegment<D> {
         size_max: u64,
         config: &LogConfig,
     ) -> Result<Self, StorageError> {
-        let held = store.hold_reserve("compact", size_max)?;
+        let held_bytes = size_max.min(HOLD_BYTES);
+        let held = store.hold_to_clean(held_bytes)?;
         let path = log
             .dir
             .join(SegmentFileKind::Log.marked_name(base, FileMark::Cleaned));
@@ -66,6 +73,7 @@ impl<D: Disk> CleanedSegment<D> {
             size_max,
             interval: config.index_interval_bytes,
             held,
+            held_bytes,
         })
     }
 
@@ -130,6 +138,7 @@ impl<D: Disk> CleanedSegment<D> {
         if len == 0 {
             return Ok(());
         }
+        self.hold(store, len as u64)?;
         let _permit = store.io.permit(IoClass::Compaction, len as u64).await;
         let mut chunks = Chunks::<D>::new(&store.disk, len);
         chunks.put(&self.pending[..len]);
@@ -141,6 +150,18 @@ impl<D: Disk> CleanedSegment<D> {
             .await?;
         self.file.write(chunks, position).await?;
         self.held.spend(len as u64);
+        self.held_bytes -= len as u64;
+        Ok(())
+    }
+
+    /// Sees to it that the next `bytes` are held.
+    fn hold(&mut self, store: &Store<D>, bytes: u64) -> Result<(), DiskError> {
+        if self.held_bytes < bytes {
+            let to_come = self.size_max.saturating_sub(u64::from(self.written));
+            let more = to_come.min(HOLD_BYTES).max(bytes);
+            self.held.join(store.hold_to_clean(more)?);
+            self.held_bytes += more;
+        }
         Ok(())
     }
 }

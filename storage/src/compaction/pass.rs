@@ -6,7 +6,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 
 use super::build::{Fault, Worker};
-use super::cleaned::CleanedSegment;
+use super::cleaned::{CleanedSegment, HOLD_BYTES};
 use super::filter::FilterRules;
 use super::offset_map::OffsetMap;
 use super::plan::{Cleanable, SegmentFacts, groups};
@@ -21,11 +21,9 @@ use crate::log::batch::BatchHeader;
 use crate::log::config::LogConfig;
 use crate::log::{Log, LogState};
 use crate::producer_state::ProducerState;
+use crate::space::shared::signed;
 use crate::store::Store;
 use crate::types::{Offset, ProducerId};
-
-/// Free bytes that a pass leaves to others.
-const ROOM_BYTES_MIN: u64 = 16 << 20;
 
 /// See the module.
 pub(super) struct Pass<'a, D: Disk, P: Pace> {
@@ -80,20 +78,8 @@ impl<'a, D: Disk, P: Pace> Pass<'a, D, P> {
     /// # Errors
     /// What could not be read or written.
     pub(super) async fn run(&mut self, range: &Cleanable) -> Result<bool, StorageError> {
+        self.check_room(range.clean_bytes + range.dirty_bytes).await?;
         let all = self.targets(range.end);
-        let largest = all
-            .iter()
-            .map(|target| u64::from(target.old.size))
-            .max()
-            .unwrap_or(0);
-        if !self
-            .has_room(
-                largest.max(u64::from(self.config.segment_bytes).min(range.clean_bytes + range.dirty_bytes)),
-            )
-            .await?
-        {
-            return Ok(false);
-        }
         let records = range
             .end
             .0
@@ -139,20 +125,13 @@ impl<'a, D: Disk, P: Pace> Pass<'a, D, P> {
         Ok(true)
     }
 
-    /// Whether the disk takes another segment of that size. Without a look a pass would find out when it has read all.
-    async fn has_room(&self, bytes: u64) -> Result<bool, StorageError> {
-        let space = self.store.disk.space(&self.store.dir).await?;
-        let has_room = space.available_bytes >= bytes.saturating_add(ROOM_BYTES_MIN);
-        if !has_room {
-            let available = space.available_bytes;
-            tracing::warn!(
-                log = self.log.name,
-                available,
-                needed = bytes,
-                "no room to compact"
-            );
+    /// Whether there is room to begin with, of `bytes` that are rewritten. Without a look a pass would find out when it has read all.
+    async fn check_room(&self, bytes: u64) -> Result<(), StorageError> {
+        self.store.look_at_space().await;
+        match self.store.room_to_clean() < signed(bytes.min(HOLD_BYTES)) {
+            true => Err(self.store.full("compact").into()),
+            false => Ok(()),
         }
-        Ok(has_room)
     }
 
     /// The closed segments below `end`.

@@ -107,11 +107,14 @@ impl<D: Disk> Store<D> {
     /// The store is or goes offline, or was closed; the loop ends then.
     pub async fn clean<P: Pace>(&self, pace: &P, limits: &CleanerLimits) -> Result<Looked, StorageError> {
         self.check_cleaner()?;
-        let Some(due) = self.dirtiest(pace).await? else {
-            return Ok(Looked::Nothing);
+        let due = match self.dirtiest(pace).await? {
+            Ok(due) => due,
+            Err(none) => return Ok(none),
         };
-        let Some(range) = self.settle_for_cleaning(&due).await? else {
-            return Ok(Looked::Later);
+        let range = match self.settle_for_cleaning(&due).await {
+            Ok(Some(range)) => range,
+            Ok(None) => return Ok(Looked::Later),
+            Err(error) => return self.pass_failed(&due.log, error),
         };
         let began_ns = pace.now_ns();
         let mut throttle = self
@@ -150,14 +153,16 @@ impl<D: Disk> Store<D> {
         self.check_online()
     }
 
-    /// An error that is the log's own is its own end (CP-8); one of a write is the store's.
+    /// An error that is the log's own is its own end (CP-8), one of a write is the store's, and a full disk is nobody's.
     fn pass_failed(&self, log: &Rc<Log<D>>, error: StorageError) -> Result<Looked, StorageError> {
         self.check_cleaner()?;
         let is_open = self.log(log.log_ref).is_some() && !log.state.borrow().closing;
         match error {
             _ if !is_open => Ok(Looked::Later),
-            StorageError::Disk(cause) if cause.is_full() => {
-                tracing::warn!(log = log.name, %cause, "no room to compact");
+            StorageError::Disk(cause) | StorageError::NoSpace(cause) if cause.is_full() => {
+                let room = self.room_to_clean();
+                tracing::warn!(log = log.name, %cause, room, "no room to compact");
+                self.cleaner.found_no_room(log.log_ref.slot, room);
                 Ok(Looked::Later)
             }
             StorageError::Disk(ref cause) if cause.is_of_change() => self.failed(Err(error)),
@@ -170,10 +175,13 @@ impl<D: Disk> Store<D> {
         }
     }
 
-    /// The log with the largest dirty share of those that are due.
-    async fn dirtiest<P: Pace>(&self, pace: &P) -> Result<Option<Due<D>>, StorageError> {
+    /// The log with the largest dirty share of those that are due, or what else came of the look.
+    async fn dirtiest<P: Pace>(&self, pace: &P) -> Result<Result<Due<D>, Looked>, StorageError> {
         let mut best: Option<Due<D>> = None;
         let mut waiting = Vec::new();
+        let mut none = Looked::Nothing;
+        let room = self.room_to_clean();
+        self.cleaner.begin_look();
         let (mut dirty_ppm_max, mut delay_ms_max) = (0, 0);
         let slots = self.logs.borrow().next_slot();
         for slot in 0..slots {
@@ -200,6 +208,11 @@ impl<D: Disk> Store<D> {
             if !range.is_due(&config) {
                 continue;
             }
+            // The others get their turn.
+            if self.cleaner.waits_for_room(slot, room) {
+                none = Looked::Later;
+                continue;
+            }
             let is_settled = log.state.borrow().marks.noted_segment() >= range.end;
             if !is_settled && waiting.len() < WAITING_MAX {
                 waiting.push(Rc::clone(&log));
@@ -214,7 +227,7 @@ impl<D: Disk> Store<D> {
         (stats.dirty_ppm_max, stats.delay_ms_max) = (dirty_ppm_max, delay_ms_max);
         stats.last_look_ms = pace.wall_ms();
         self.cleaner.stats.set(stats);
-        Ok(best.map(|best| Due { waiting, ..best }))
+        Ok(best.map(|best| Due { waiting, ..best }).ok_or(none))
     }
 
     /// What of the log can be cleaned now; `None` when it is being closed.

@@ -21,6 +21,10 @@ pub(crate) struct Cleaner {
     own: RefCell<BTreeSet<PartitionName>>,
     /// Logs left alone until the next start (CP-8), by slot, and their bytes.
     uncleanable: RefCell<BTreeMap<u32, u64>>,
+    /// Logs for which there was no room, by slot.
+    without_room: RefCell<BTreeMap<u32, NoRoom>>,
+    /// Looks so far.
+    looks: Cell<u64>,
     /// What the rate still allows.
     pub(super) throttle: Cell<Option<super::throttle::Throttle>>,
     /// A step that tests leave out of swaps.
@@ -30,6 +34,21 @@ pub(crate) struct Cleaner {
     /// Segments that were put in the place of others.
     versions: Cell<u32>,
     pub(super) stats: Cell<CleanerStats>,
+}
+
+/// How long a log that found no room is passed over if there is no more of it, in looks. What is free does not tell of a quota.
+const LOOKS_WITHOUT_ROOM: u64 = 20;
+
+/// How much more room a log is tried again with, bytes.
+const MORE_ROOM_BYTES: i64 = 1 << 20;
+
+/// A log found no room.
+#[derive(Clone, Copy, Debug)]
+struct NoRoom {
+    /// So much there was, bytes.
+    room: i64,
+    /// The look in which it is tried again, whatever there is.
+    again: u64,
 }
 
 /// What compaction has done and what waits for it. Kafka's gauges are made of it.
@@ -113,6 +132,32 @@ impl Cleaner {
         self.uncleanable.borrow().contains_key(&slot)
     }
 
+    /// The logs are looked at once more.
+    pub(super) fn begin_look(&self) {
+        self.looks.set(self.looks.get() + 1);
+    }
+
+    /// The log was not cleaned, for lack of space, with so much `room`.
+    pub(super) fn found_no_room(&self, slot: u32, room: i64) {
+        let again = self.looks.get() + LOOKS_WITHOUT_ROOM;
+        self.without_room
+            .borrow_mut()
+            .insert(slot, NoRoom { room, again });
+    }
+
+    /// Whether the log is passed over in this look: there was no room for it, and there is hardly more now.
+    pub(super) fn waits_for_room(&self, slot: u32, room: i64) -> bool {
+        let mut without = self.without_room.borrow_mut();
+        let Some(before) = without.get(&slot) else {
+            return false;
+        };
+        let waits = self.looks.get() < before.again && room < before.room.saturating_add(MORE_ROOM_BYTES);
+        if !waits {
+            without.remove(&slot);
+        }
+        waits
+    }
+
     /// A number no segment of this run has.
     pub(super) fn next_version(&self) -> u32 {
         self.versions.set(self.versions.get() + 1);
@@ -158,6 +203,7 @@ impl<D: Disk> Store<D> {
     pub(crate) async fn forget_cleaned(&self, name: &str, slot: Option<u32>) -> Result<(), StorageError> {
         if let Some(slot) = slot {
             self.cleaner.uncleanable.borrow_mut().remove(&slot);
+            self.cleaner.without_room.borrow_mut().remove(&slot);
         }
         if self.cleaner.cleaned_to(name).is_none() {
             return Ok(());

@@ -18,7 +18,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use super::cleaned::CleanedSegment;
-use crate::checkpoint::replace;
+use crate::checkpoint::{replace, temporary_path};
 use crate::disk::{DirEntry, Disk, DiskError, DiskFile, OpenMode};
 use crate::error::{Damage, StorageError};
 use crate::layout::{FileMark, FileName, SegmentFile as SegmentFileKind};
@@ -53,7 +53,8 @@ impl<D: Disk> Store<D> {
     /// any more as the pass saw them.
     ///
     /// # Errors
-    /// The disk's, for which the store is offline: what it holds is not known then.
+    /// The disk's, for which the store is offline: what it holds is not known then. But where there was no space for the new
+    /// indexes, all is as it was.
     pub(super) async fn swap(
         &self,
         log: &Rc<Log<D>>,
@@ -64,8 +65,7 @@ impl<D: Disk> Store<D> {
         log.swapping.set(true);
         let is_there = self.log(log.log_ref).is_some() && !self.closed.get() && log.state.borrow().has(old);
         let swapped = if is_there && self.check_online().is_ok() {
-            let swapped = self.swap_locked(log, old, new).await;
-            swapped.map(|()| true).map_err(|error| self.fail(error))
+            self.swap_locked(log, old, new).await.map(|()| true)
         } else {
             new.discard(self).await;
             Ok(false)
@@ -85,42 +85,77 @@ impl<D: Disk> Store<D> {
         log: &Rc<Log<D>>,
         old: &[Old],
         new: CleanedSegment<D>,
-    ) -> Result<(), DiskError> {
-        let base = new.base;
-        let marked = |kind: SegmentFileKind, mark| log.dir.join(kind.marked_name(base, mark));
-        let had_aborted = log.state.borrow().has_aborted(base);
+    ) -> Result<(), StorageError> {
+        let had_aborted = log.state.borrow().has_aborted(new.base);
         let mut files = index_contents(&new.indexes);
         if had_aborted && new.indexes.txn.is_empty() {
             files.push((SegmentFileKind::TxnIndex, Vec::new()));
         }
-        for (kind, bytes) in &files {
-            replace(&self.disk, &marked(*kind, FileMark::Swap), bytes).await?;
+        if let Err(error) = self.name_swap(log, &new, &files).await {
+            let error = self.fail(error);
+            if matches!(error, StorageError::NoSpace(_)) {
+                for (kind, _) in files {
+                    let path = log.dir.join(kind.marked_name(new.base, FileMark::Swap));
+                    // What stays of them takes space until the next pass or start.
+                    self.disk.remove_file(&temporary_path(&path)).await.ok();
+                    self.disk.remove_file(&path).await.ok();
+                }
+                new.discard(self).await;
+            }
+            return Err(error);
         }
-        self.disk.sync_dir(&log.dir).await?;
-        let swap = marked(SegmentFileKind::Log, FileMark::Swap);
-        self.disk.rename(&new.path, &swap).await?;
-        self.disk.sync_dir(&log.dir).await?;
-
         // Held so that the file is not closed, and opened again by a name that is not its own yet.
         let file = Rc::clone(&new.file);
+        let base = new.base;
         self.take_place(log, old, new);
+        let kinds = files.iter().map(|(kind, _)| *kind);
+        let ended = self.end_swap(log, base, old, kinds).await;
+        // By its name the segment is the old one still, whatever the reason.
+        ended.map_err(|error| self.fail_for_good(error))?;
+        drop(file);
+        Ok(())
+    }
 
+    /// Writes the indexes of the new segment and gives it the name with which it counts. Until that is done nothing has happened.
+    async fn name_swap(
+        &self,
+        log: &Log<D>,
+        new: &CleanedSegment<D>,
+        files: &[(SegmentFileKind, Vec<u8>)],
+    ) -> Result<(), DiskError> {
+        let marked = |kind: SegmentFileKind| log.dir.join(kind.marked_name(new.base, FileMark::Swap));
+        for (kind, bytes) in files {
+            replace(&self.disk, &marked(*kind), bytes).await?;
+        }
+        self.disk.sync_dir(&log.dir).await?;
+        self.disk.rename(&new.path, &marked(SegmentFileKind::Log)).await?;
+        self.disk.sync_dir(&log.dir).await
+    }
+
+    /// The segment at `base` counts, with its indexes of these `kinds`: the old ones go, and all get their names.
+    async fn end_swap(
+        &self,
+        log: &Log<D>,
+        base: Offset,
+        old: &[Old],
+        kinds: impl Iterator<Item = SegmentFileKind>,
+    ) -> Result<(), DiskError> {
+        let marked = |kind: SegmentFileKind| log.dir.join(kind.marked_name(base, FileMark::Swap));
         for gone in old.get(1..).unwrap_or_default() {
             if self.does(SwapStep::RemoveOld) {
                 remove_segment(&self.disk, &log.dir, gone.base).await?;
             }
         }
-        for (kind, _) in files {
+        for kind in kinds {
             let path = segment_path(&log.dir, base, kind);
-            self.disk.rename(&marked(kind, FileMark::Swap), &path).await?;
+            self.disk.rename(&marked(kind), &path).await?;
         }
         // Of both together: as long as the segment has its `.swap`, recovery does either once more. File systems that journal the
         // changes of a directory in order do without this sync (so does the simulated disk); it is for the others.
         self.disk.sync_dir(&log.dir).await?;
+        let swap = marked(SegmentFileKind::Log);
         self.disk.rename(&swap, &log.segment_path(base)).await?;
-        self.disk.sync_dir(&log.dir).await?;
-        drop(file);
-        Ok(())
+        self.disk.sync_dir(&log.dir).await
     }
 
     /// From here on readers get the new segment. Who reads from an old file goes on with it, and then looks again

@@ -292,13 +292,7 @@ impl<D: Disk> Store<D> {
                 self.check_durable(dir, *base, &end, known)?;
                 state.segments.push_back(segment);
                 self.remove_segments_from(dir, next).await?;
-                return Ok(Some(ReadLog {
-                    state,
-                    end,
-                    file_bytes: entry.size,
-                    replayed_from: from,
-                    epochs,
-                }));
+                return Ok(Some(ReadLog::new(state, end, entry.size, from, epochs)));
             }
             let segment = self.close_segment(dir, segment, &end, entry).await?;
             if next >= from && end.offset == next {
@@ -316,13 +310,7 @@ impl<D: Disk> Store<D> {
         self.drop_txn_index(dir, entries, &active).await?;
         state.segments.push_back(active);
         self.check_durable(dir, *active_base, &end, known)?;
-        Ok(Some(ReadLog {
-            state,
-            end,
-            file_bytes: active_entry.size,
-            replayed_from: from,
-            epochs,
-        }))
+        Ok(Some(ReadLog::new(state, end, active_entry.size, from, epochs)))
     }
 
     /// Removes a segment below the log's start, which was there only to tell of producers that a snapshot has now.
@@ -485,6 +473,24 @@ struct ReadLog<D: Disk> {
     replayed_from: Offset,
     /// The epochs as they were noted.
     epochs: NotedEpochs,
+}
+
+impl<D: Disk> ReadLog<D> {
+    const fn new(
+        state: LogState<D>,
+        end: ScanEnd,
+        file_bytes: u64,
+        replayed_from: Offset,
+        epochs: NotedEpochs,
+    ) -> Self {
+        Self {
+            state,
+            end,
+            file_bytes,
+            replayed_from,
+            epochs,
+        }
+    }
 }
 
 /// As long as a segment's file is not cut to the end of its batches, it has whole blocks.

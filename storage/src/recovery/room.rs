@@ -100,11 +100,14 @@ pub(super) async fn make_room<D: Disk>(disk: &D, dir: &Path) -> Result<bool, Sto
         let known = checkpoints.logs.get(&entry.name);
         shrink_log(disk, &dir.join(&entry.name), known, reach.as_ref(), &mut given).await?;
     }
-    tracing::warn!(
-        dir = %dir.display(), bytes = given.bytes, files = given.files,
-        "the start finds too little space: what was allocated ahead or to be removed is given back"
-    );
-    Ok(given.bytes > 0 || given.files > 0)
+    let is_any = given.bytes > 0 || given.files > 0;
+    if is_any {
+        tracing::warn!(
+            dir = %dir.display(), bytes = given.bytes, files = given.files,
+            "the start finds too little space: what was allocated ahead or to be removed is given back"
+        );
+    }
+    Ok(is_any)
 }
 
 /// What was given back.

@@ -1,5 +1,7 @@
 //! A directory with a log's name that belongs to another topic: set aside, never read and never removed.
 
+use std::path::Path;
+
 use protocol::Uuid;
 
 use crate::checkpoint::{CheckpointError, partition_metadata};
@@ -25,7 +27,9 @@ impl<D: Disk> Store<D> {
         let dir = self.dir.join(name);
         let found = match partition_metadata::load(&self.disk, &dir.join(PARTITION_METADATA_FILE)).await {
             Ok(Some(found)) if found != id.topic => found,
-            Ok(_) => return Ok(false),
+            // It was listed: who sets aside what the start found of other topics has done so since.
+            Ok(None) => return self.is_gone(&dir).await,
+            Ok(Some(_)) => return Ok(false),
             Err(CheckpointError::Disk(error)) => return Err(error.into()),
             Err(error) => {
                 tracing::warn!(%error, "unreadable: written anew");
@@ -33,16 +37,12 @@ impl<D: Disk> Store<D> {
                 return Ok(false);
             }
         };
-        let aside = stray_name(name, found);
-        let (found, expected) = (Uuid(found.0), Uuid(id.topic.0));
-        tracing::warn!(dir = %dir.display(), %found, %expected, %aside, "of another topic id: set aside");
-        self.disk.rename(&dir, &self.dir.join(aside)).await?;
-        self.disk.sync_dir(&self.dir).await?;
+        self.set_aside(name, found).await?;
         Ok(true)
     }
 
-    /// Renames the directory `name`, which is no open log's, to `…-stray` if its `partition.metadata` names a topic that is not
-    /// known; one that does not say whose it is stays as it is.
+    /// Renames the directory `name` to `…-stray` if its `partition.metadata` names a topic that is not known; one that does not say
+    /// whose it is stays as it is. `is_known` must know of each topic before somebody opens a log of it.
     ///
     /// # Errors
     /// From the disk.
@@ -51,18 +51,43 @@ impl<D: Disk> Store<D> {
         name: &str,
         is_known: impl Fn(TopicId) -> bool,
     ) -> Result<(), StorageError> {
-        let dir = self.dir.join(name);
-        let found = partition_metadata::load(&self.disk, &dir.join(PARTITION_METADATA_FILE)).await;
-        let Some(topic) = found.ok().flatten().filter(|topic| !is_known(*topic)) else {
+        let Some(topic) = self.topic_of(name).await.filter(|topic| !is_known(*topic)) else {
             return Ok(());
         };
+        match self.set_aside(name, topic).await {
+            // Whoever opened a log of that name was faster, and has made its own directory.
+            Err(_) if self.topic_of(name).await != Some(topic) => Ok(()),
+            done => done,
+        }
+    }
+
+    async fn topic_of(&self, name: &str) -> Option<TopicId> {
+        let path = self.dir.join(name).join(PARTITION_METADATA_FILE);
+        partition_metadata::load(&self.disk, &path).await.ok().flatten()
+    }
+
+    /// Renames the directory `name` of a topic that it is not the name of any more. Who opens a log of that name does so, as does who
+    /// looks through what a start found, and that may be on another shard: whoever comes second finds it done.
+    async fn set_aside(&self, name: &str, topic: TopicId) -> Result<(), StorageError> {
+        let dir = self.dir.join(name);
         let aside = stray_name(name, topic);
-        tracing::warn!(
-            dir = %dir.display(), topic = %Uuid(topic.0), %aside,
-            "of a topic that was deleted: set aside; remove it, if nobody wants its records"
-        );
-        self.disk.rename(&dir, &self.dir.join(aside)).await?;
+        match self.disk.rename(&dir, &self.dir.join(&aside)).await {
+            Ok(()) => tracing::warn!(
+                dir = %dir.display(), topic = %Uuid(topic.0), %aside,
+                "of another topic, which was deleted: set aside; remove it, if nobody wants its records"
+            ),
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error.into()),
+        }
         Ok(self.disk.sync_dir(&self.dir).await?)
+    }
+
+    async fn is_gone(&self, dir: &Path) -> Result<bool, StorageError> {
+        match self.disk.list(dir).await {
+            Ok(_) => Ok(false),
+            Err(error) if error.is_not_found() => Ok(true),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 

@@ -12,12 +12,12 @@ const UNKNOWN: i64 = i64::MAX / 4;
 /// The free space of a log directory as all of its stores see it. See the module.
 #[derive(Debug)]
 pub struct DirSpace {
-    /// What was free at the last look, and what had been allocated in this process before it.
+    /// What was free at the last look, and what this process had allocated when that began.
     base: AtomicI64,
     /// Bytes allocated or being allocated since the start. What is given back is seen by the next look.
     allocated: AtomicI64,
-    /// Of those, what is being allocated: a look may see it as free still.
-    in_flight: AtomicI64,
+    /// Of those, what has its blocks: a look that begins now does not see them as free.
+    ended: AtomicI64,
     /// Accepted or promised, and not in blocks of its own.
     claimed: AtomicI64,
     /// What the next stop and start write, whatever comes.
@@ -38,7 +38,7 @@ impl Default for DirSpace {
         Self {
             base: AtomicI64::new(UNKNOWN),
             allocated: AtomicI64::new(0),
-            in_flight: AtomicI64::new(0),
+            ended: AtomicI64::new(0),
             claimed: AtomicI64::new(0),
             needed: AtomicI64::new(0),
             journal_file_bytes: AtomicU64::new(0),
@@ -60,9 +60,9 @@ impl DirSpace {
 
     /// A look begins; what it returns goes to [`Self::saw`].
     pub(crate) fn begin_look(&self) -> i64 {
-        // In this order: what begins in between is subtracted once more, until the next look.
-        let in_flight = self.in_flight.load(SeqCst);
-        self.allocated.load(SeqCst) - in_flight
+        // What is being allocated, or is from now on, is not among it, and may be seen as free: it is subtracted from what is
+        // found, until the next look also where the disk had subtracted it.
+        self.ended.load(SeqCst)
     }
 
     /// The look that began with `mark` has found so many bytes free.
@@ -79,13 +79,13 @@ impl DirSpace {
     /// So many bytes are about to be allocated.
     pub(crate) fn begin_allocation(&self, bytes: u64) {
         self.allocated.fetch_add(signed(bytes), SeqCst);
-        self.in_flight.fetch_add(signed(bytes), SeqCst);
     }
 
     /// Of `bytes` that were to be allocated, `got` were.
     pub(crate) fn end_allocation(&self, bytes: u64, got: u64) {
-        self.in_flight.fetch_sub(signed(bytes), SeqCst);
         self.allocated.fetch_add(signed(got) - signed(bytes), SeqCst);
+        // A look that begins before this subtracts what was got once more.
+        self.ended.fetch_add(signed(got), SeqCst);
     }
 
     /// A store's claim was `before` and is `now`.
@@ -120,6 +120,11 @@ impl DirSpace {
 }
 
 impl Held {
+    /// Both are one.
+    pub(crate) fn join(&mut self, mut other: Self) {
+        self.bytes += std::mem::take(&mut other.bytes);
+    }
+
     /// So many bytes of it were written: they are not free any more.
     pub(crate) fn spend(&mut self, bytes: u64) {
         let spent = signed(bytes).min(self.bytes);
@@ -157,6 +162,35 @@ mod tests {
         let mark = space.begin_look();
         space.saw(mark, 800);
         assert_eq!(space.left(), Some(800));
+    }
+
+    /// A disk of which one thread takes and another looks: what is left is never more than the disk has.
+    #[test]
+    fn whatever_a_look_meets_it_finds_no_more_than_is_there() {
+        const FREE: i64 = 1 << 40;
+        let (space, disk) = (DirSpace::default(), AtomicI64::new(FREE));
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(SeqCst) {
+                    space.begin_allocation(1000);
+                    disk.fetch_sub(1000, SeqCst);
+                    space.end_allocation(1000, 1000);
+                }
+            });
+            // Long enough for both to run at once for a while.
+            while space.allocated.load(SeqCst) < 2_000_000_000 {
+                let mark = space.begin_look();
+                space.saw(mark, disk.load(SeqCst).unsigned_abs());
+                let there = disk.load(SeqCst);
+                let left = space.left().unwrap();
+                if left > there {
+                    is_over.store(true, SeqCst);
+                    panic!("{left} of {there}");
+                }
+            }
+            is_over.store(true, SeqCst);
+        });
     }
 
     #[test]

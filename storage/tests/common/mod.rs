@@ -3,6 +3,7 @@
 #![allow(unreachable_pub)] // shared by several test binaries
 
 pub mod crashes;
+pub mod pace;
 
 use std::cell::RefCell;
 use std::path::Path;
