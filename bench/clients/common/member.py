@@ -15,8 +15,15 @@ AUTO_COMMIT_MS = 200
 POLL_S = 0.05
 
 
+telling = threading.Lock()
+
+
 def tell(event, **fields):
-    print(json.dumps({"at": time.time() * 1000, "event": event, **fields}), flush=True)
+    line = json.dumps({"at": time.time() * 1000, "event": event, **fields})
+    # `print` writes the end of a line on its own, and another thread may come between.
+    with telling:
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
 
 
 def assigned(partitions, generation=None):

@@ -49,14 +49,14 @@ def case(bootstrap, topic, codec, acks, sent):
 
 
 def wait(done):
-    for _ in range(100):
+    for _ in range(400):
         try:
             if done():
                 return
         except (RuntimeError, AttributeError):
             pass  # no leader yet
         time.sleep(0.05)
-    raise RuntimeError("not there after 5 s and more")
+    raise RuntimeError("not there after 20 s and more")
 
 
 def parse(output, sent):
