@@ -1,6 +1,8 @@
 //! Every Kafka client of `bench/clients/` against a broker of ours: all codecs and acks, 10,000 records each, compared byte for byte.
 //! Every one again in consumer groups. And a real text file of more than 100 MB through kcat.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use bench::clients::groups::{
     CaseOutcome, GroupOptions, GroupResult, group_failures, group_markdown, run_groups,
 };
@@ -13,6 +15,13 @@ use bench::roundtrip::{CODECS, kcat_installed, make_text, round_trip};
 /// Bytes of the text file.
 const TEXT_BYTES: u64 = 101_000_000;
 
+/// One test at a time: each has all that two processors can do, and members of groups that nobody runs for seconds fail their cases.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    // It guards nothing that a failed test could leave in disorder.
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn broker(dir: &tempfile::TempDir) -> Broker {
     // Members of a test join at once.
     let settings = ["group.initial.rebalance.delay.ms=0"];
@@ -23,6 +32,7 @@ fn broker(dir: &tempfile::TempDir) -> Broker {
 
 #[test]
 fn every_client_reads_back_what_it_wrote() {
+    let _alone = alone();
     let dir = tempfile::tempdir().expect("a temporary folder");
     let broker = broker(&dir);
     let options = Options {
@@ -54,6 +64,7 @@ fn every_client_reads_back_what_it_wrote() {
 /// ApiVersions or not.
 #[test]
 fn sarama_speaks_every_release_that_kafka_serves() {
+    let _alone = alone();
     let dir = tempfile::tempdir().expect("a temporary folder");
     let broker = broker(&dir);
     let releases = match sarama_releases(&broker.bootstrap(), "releases").expect("sarama runs") {
@@ -77,6 +88,7 @@ fn sarama_speaks_every_release_that_kafka_serves() {
 
 #[test]
 fn every_group_client_joins_rebalances_and_goes_on_where_it_committed() {
+    let _alone = alone();
     let dir = tempfile::tempdir().expect("a temporary folder");
     let broker = broker(&dir);
     let options = GroupOptions {
@@ -114,6 +126,7 @@ fn a_text_file_comes_back_byte_identical() {
         report_skip("a_text_file_comes_back_byte_identical", "kcat is missing");
         return;
     }
+    let _alone = alone();
     let dir = tempfile::tempdir().expect("a temporary folder");
     let text = dir.path().join("text");
     make_text(&text, TEXT_BYTES).expect("a text file");

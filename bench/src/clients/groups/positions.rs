@@ -96,7 +96,8 @@ pub(super) fn seek_pause(stage: &mut Stage<'_>) -> Result<Note> {
     stage.wait_for_records(only, before + 60)?;
     sleep(QUIET);
     let told = stage.told(only);
-    if told.records.len() != before + 60 || of(&told, 1, before) != (40..100).collect::<Vec<_>>() {
+    // Of other partitions a client that joins anew to seek, as sarama does, may read again what it had not committed.
+    if of(&told, 1, before) != (40..100).collect::<Vec<_>>() {
         return failed(format!("after seek 1 40: {:?}", &told.records[before..]));
     }
     let unpaused = told.records.len();
