@@ -96,8 +96,12 @@ pub(super) fn seek_pause(stage: &mut Stage<'_>) -> Result<Note> {
     stage.wait_for_records(only, before + 60)?;
     sleep(QUIET);
     let told = stage.told(only);
-    // Of other partitions a client that joins anew to seek, as sarama does, may read again what it had not committed.
-    if of(&told, 1, before) != (40..100).collect::<Vec<_>>() {
+    let others = told.records[before..].iter().filter(|record| record.1 != 1);
+    let beside = match stage.row.name {
+        SEEKS_IN_ANOTHER_SESSION => others.filter(|record| record.2 >= 100).count(),
+        _ => others.count(),
+    };
+    if beside != 0 || of(&told, 1, before) != (40..100).collect::<Vec<_>>() {
         return failed(format!("after seek 1 40: {:?}", &told.records[before..]));
     }
     let unpaused = told.records.len();
@@ -128,6 +132,9 @@ pub(super) fn seek_pause(stage: &mut Stage<'_>) -> Result<Note> {
     }
     Ok(None)
 }
+
+/// The row that ends its session to seek: of other partitions it may read again what it had not committed.
+const SEEKS_IN_ANOTHER_SESSION: &str = "sarama";
 
 /// Waits until a member has read all partitions but one to their ends.
 fn wait_for_others(stage: &mut Stage<'_>, member: usize, but: i32) -> Result<()> {
