@@ -28,14 +28,16 @@ impl Group {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("penstock-bench-{}-{number}", std::process::id());
-        let own = |controller: &str| cgroup::own_dirs(controller).into_iter().next();
-        own("memory")
-            .and_then(|home| Self::made(home.join(&name), home, PEAK_V1))
-            .or_else(|| {
-                // In version 2 a group with processes has no children that count.
-                let home = own("")?;
-                Self::made(home.parent()?.join(&name), home.clone(), PEAK_V2)
-            })
+        let v1 = || {
+            let home = cgroup::own_dir("memory")?;
+            Self::made(home.join(&name), home, PEAK_V1)
+        };
+        let v2 = || {
+            let home = cgroup::own_dir("")?;
+            // A group with processes has no children that count.
+            Self::made(home.parent()?.join(&name), home, PEAK_V2)
+        };
+        v1().or_else(v2)
     }
 
     fn made(dir: PathBuf, home: PathBuf, peak: &'static str) -> Option<Self> {

@@ -87,10 +87,7 @@ impl Host {
         let mut target = Target::with_heap(kind, dir, HEAP, &overrides)?;
         let group = Group::new();
         let started = Instant::now();
-        match &group {
-            Some(group) => group.during(|| target.start(None))?,
-            None => target.start(None)?,
-        }
+        start(&mut target, group.as_ref())?;
         let ready_after = match &target {
             Target::Penstock(broker) => broker.ready_after(),
             Target::Kafka(..) => started.elapsed(),
@@ -136,7 +133,8 @@ impl Host {
         let bootstrap = self.target().bootstrap();
         let started = Instant::now();
         let probe = std::thread::spawn(move || answered(&bootstrap, started));
-        self.target().start(None)?;
+        let target = self.target.as_mut().expect("it is there until the end");
+        start(target, self.group.as_ref())?;
         probe.join().expect("the probe does not panic")
     }
 
@@ -157,6 +155,14 @@ impl Drop for Host {
         if self.target.take().is_some() {
             let _ = remove(&self.dir);
         }
+    }
+}
+
+/// Starts it where its memory is counted.
+fn start(target: &mut Target, group: Option<&Group>) -> Result<()> {
+    match group {
+        Some(group) => group.during(|| target.start(None)),
+        None => target.start(None),
     }
 }
 

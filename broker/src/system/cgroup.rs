@@ -19,13 +19,11 @@ pub fn cpu_quota() -> Option<f64> {
     cpu_quota_in(Path::new(MOUNT), &own_groups())
 }
 
-/// The directories of this process's group for `controller` (empty: version 2) and of those above it, as far as they are to be seen
-/// from here.
+/// The directory of this process's group for `controller` (empty: version 2), or of the nearest one above it that is to be seen from
+/// here.
 #[must_use]
-pub fn own_dirs(controller: &str) -> Vec<PathBuf> {
-    levels(Path::new(MOUNT), &own_groups(), controller)
-        .filter(|dir| dir.is_dir())
-        .collect()
+pub fn own_dir(controller: &str) -> Option<PathBuf> {
+    levels(Path::new(MOUNT), &own_groups(), controller).find(|dir| dir.is_dir())
 }
 
 fn own_groups() -> String {

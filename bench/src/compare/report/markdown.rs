@@ -33,9 +33,9 @@ pub(super) fn head(outcome: &Outcome) -> String {
         "The brokers run one at a time on the same processors and disk, beside the clients, in an order that rotates. Penstock answers after \
          fdatasync, kafka from its page cache, kafka-flush after it has synced. Figures are medians of the rounds (least–most), ratios are \
          taken round by round. MB and GB are powers of ten, of keys and values; CPU for each GB and million messages is the broker's, for \
-         what is produced and consumed. The CPU of kernel threads that write the page cache back is in none of them, and the page cache is \
-         the whole host's: brokers have no memory cgroup of their own. Latencies of our generator count from when a message was due, those of librdkafka and Java from the call of the \
-         client; at the most that a client can send they are mostly time in its own queue.\n\n",
+         what is produced and consumed. The CPU of kernel threads that write the page cache back is in none of them. The page cache is the \
+         whole host's; the memory with files is that of a control group of the broker's own, where one can be made. Latencies of our \
+         generator count from when a message was due, those of librdkafka and Java from the call of the client; at the most that a client can send they are mostly time in its own queue.\n\n",
     );
     let _ = writeln!(out, "Host: {}. Commit {}.\n", outcome.host, outcome.commit);
     for (name, words) in &outcome.brokers {
