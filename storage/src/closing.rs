@@ -44,7 +44,7 @@ impl<D: Disk> Store<D> {
         self.plan_lock().await; // for good: nothing is committed any more
         self.moved
             .until(|| {
-                let is_quiet = !self.recycling.get() && !self.making_ahead.get();
+                let is_quiet = !self.recycling.get() && !self.making_ahead.get() && !self.filling.get();
                 (is_quiet || self.is_offline()).then_some(())
             })
             .await;
@@ -189,6 +189,7 @@ impl<D: Disk> crate::journal::writer::Journal<D> {
         for file in self.take_files() {
             let path = file.path().to_owned();
             if let Some(file) = Rc::into_inner(file) {
+                file.durable.close().await?;
                 file.file.close().await?;
             }
             self.disk().remove_file(&path).await?;

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use crate::checkpoint::envelope;
 use crate::disk::{Disk, DiskError};
 use crate::error::StorageError;
+use crate::journal::fill::FillStep;
 use crate::journal::writer::JournalFile;
 use crate::log::Log;
 use crate::log::config::Durability;
@@ -61,6 +62,9 @@ impl<D: Disk> Store<D> {
         if self.wants_file_ahead() {
             return self.make_file_ahead().await;
         }
+        if let Some(step) = self.next_fill() {
+            return self.fill(step).await;
+        }
         if !self.unnamed.borrow().is_empty() {
             return self.name_files().await;
         }
@@ -100,7 +104,30 @@ impl<D: Disk> Store<D> {
             || !self.unnamed.borrow().is_empty()
             || self.headroom.wants_look()
             || self.space.wants_tails()
-            || (self.space.may_extend() && (self.wants_space() || self.wants_file_ahead()))
+            || (self.space.may_extend()
+                && (self.wants_space() || self.wants_file_ahead() || self.next_fill().is_some()))
+    }
+
+    /// The next part of the journal to be written with zeroes, while the journal stays.
+    fn next_fill(&self) -> Option<FillStep<D>> {
+        let is_wanted = self.options.is_journal_filled && self.disk.is_direct() && !self.closed.get();
+        is_wanted.then(|| self.journal.next_fill()).flatten()
+    }
+
+    async fn fill(&self, step: FillStep<D>) -> Result<(), StorageError> {
+        self.filling.set(true);
+        let io = self.io.produce(step.bytes());
+        let filled = step.run(&self.disk).await;
+        drop(io);
+        self.filling.set(false);
+        self.moved.notify();
+        match filled {
+            Err(error) if error.is_refused_for_space() => {
+                self.journal.stop_fill(); // recording that blocks are written may need one
+                Ok(())
+            }
+            filled => filled.map_err(|error| self.fail(error)),
+        }
     }
 
     fn wants_file_ahead(&self) -> bool {

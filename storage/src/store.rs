@@ -54,6 +54,9 @@ pub struct StoreOptions {
     pub write_behind_bytes: usize,
     /// The journal's sizes.
     pub journal: JournalOptions,
+    /// Whether new journal files are written once with zeroes before commits come to them, on a disk with direct I/O
+    /// ([`crate::journal`]).
+    pub is_journal_filled: bool,
     /// The committer's bounds.
     pub commit: CommitLimits,
     /// Producers remembered per log.
@@ -82,6 +85,7 @@ impl Default for StoreOptions {
             unwritten_bytes_max: 96 << 20,
             write_behind_bytes: 256 << 10,
             journal: JournalOptions::default(),
+            is_journal_filled: false,
             commit: CommitLimits::default(),
             producers_max: crate::producer_state::PRODUCERS_MAX,
             interval: IntervalBounds::default(),
@@ -129,6 +133,8 @@ pub struct Store<D: Disk> {
     pub(crate) recycling: Cell<bool>,
     /// A journal file is created beside commits.
     pub(crate) making_ahead: Cell<bool>,
+    /// A journal file is written with zeroes beside commits.
+    pub(crate) filling: Cell<bool>,
     /// What the last checkpoint says of the journal: the commits up to this one are in the segments.
     pub(crate) covered_sequence: Cell<u64>,
     /// The clean stop has begun.
@@ -239,6 +245,7 @@ impl<D: Disk> Store<D> {
             planning: Cell::new(false),
             recycling: Cell::new(false),
             making_ahead: Cell::new(false),
+            filling: Cell::new(false),
             covered_sequence: Cell::new(0),
             closed: Cell::new(false),
             commits_started: Cell::new(0),

@@ -72,6 +72,7 @@ fn options() -> StoreOptions {
             file_bytes: 48 << 10,
             files_max: 3,
         },
+        is_journal_filled: true,
         commit: CommitLimits {
             bytes_max: 96 << 10,
             ..CommitLimits::default()

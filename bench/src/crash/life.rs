@@ -57,6 +57,8 @@ pub struct Plan {
     pub changes_topics: bool,
     /// Whether topics may be compacted.
     pub compacts: bool,
+    /// Whether new journal files are written with zeroes ahead of the commits.
+    pub fills_journal: bool,
     /// Whether the disk may refuse something: then the life may end by itself.
     pub may_be_refused: bool,
 }
@@ -158,7 +160,11 @@ async fn begin(
     let mut stores = Vec::new();
     let space = Arc::default();
     for shard in 0..plan.shards {
-        stores.push(Store::open_beside(disk.clone(), dir, shard, options(plan.shards), &space).await?);
+        let options = StoreOptions {
+            is_journal_filled: plan.fills_journal,
+            ..options(plan.shards)
+        };
+        stores.push(Store::open_beside(disk.clone(), dir, shard, options, &space).await?);
     }
     let mut life = Life {
         handle,

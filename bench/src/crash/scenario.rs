@@ -228,9 +228,11 @@ fn message(panic: &(dyn Any + Send)) -> String {
 }
 
 fn plan(rng: &mut SimRng) -> Plan {
+    let shards = rng.between(1, 3) as u16;
     Plan {
         operations: 60,
-        shards: rng.between(1, 3) as u16,
+        shards,
+        fills_journal: shards > 1,
         stops_cleanly: rng.coin(),
         rests: false,
         mixes_classes: false,

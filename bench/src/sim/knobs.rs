@@ -319,6 +319,7 @@ impl StorageKnobs {
                 direct_logs_max: bytes(rng.between(0, 4)),
                 ..CommitLimits::default()
             },
+            is_journal_filled: SimRng::new(seed, "journal fill").coin(),
             ..StoreOptions::default()
         };
         let mut latency = SimLatency::default();

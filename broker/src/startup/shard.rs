@@ -118,6 +118,7 @@ fn store_options(
         cache_bytes: memory.cache_bytes / dirs,
         staged_bytes_max: memory.write_bytes / dirs,
         unwritten_bytes_max: memory.write_bytes / dirs,
+        is_journal_filled: true,
         interval: settings.interval,
         reserve_bytes: settings.disk_reserve_bytes,
         open_files_max: (open_files / dirs).max(1),

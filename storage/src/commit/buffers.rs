@@ -86,6 +86,11 @@ impl<D: Disk> Chunks<D> {
         self.capacity as u64
     }
 
+    /// Whether one write carries all of it.
+    pub(crate) fn is_one_write(&self) -> bool {
+        self.buffers.len() <= 1
+    }
+
     /// What was not put is zeroes: the buffers came with anything in them.
     fn pad(&mut self) {
         while self.filled < self.capacity {

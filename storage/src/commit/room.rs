@@ -52,18 +52,27 @@ impl<D: Disk> Store<D> {
     pub(super) async fn make_room(&self) -> Result<(), StorageError> {
         self.make_journal_room().await?;
         self.extend_segments().await?;
-        self.extend_journal().await
+        self.clear_journal().await
     }
 
-    /// Gives the journal file that the next commit goes to blocks for all of it: one longer than a file extends it.
-    async fn extend_journal(&self) -> Result<(), StorageError> {
+    /// Gives the journal file that the next commit goes to blocks for all of it, since one longer than a file extends it, and sees
+    /// to it that nothing else is being written there.
+    async fn clear_journal(&self) -> Result<(), StorageError> {
         // What is staged meanwhile may make the commit longer.
-        while let Some((file, end)) = self.journal.short_for(self.commit_bytes_max()) {
-            self.space.check()?;
-            let grown = file.grow_to(end).await;
-            grown.map_err(|error| self.fail(error))?;
+        loop {
+            let bytes = self.commit_bytes_max();
+            if let Some((file, end)) = self.journal.short_for(bytes) {
+                self.space.check()?;
+                let grown = file.grow_to(end).await;
+                grown.map_err(|error| self.fail(error))?;
+            } else if self.journal.meets_fill(bytes) {
+                self.journal.stop_fill();
+                self.moved.next().await;
+                self.check_online()?;
+            } else {
+                return Ok(());
+            }
         }
-        Ok(())
     }
 
     /// Bytes of the next commit in the journal, at most.

@@ -395,10 +395,7 @@ impl<D: Disk> Store<D> {
         if let (Some(reservation), Some(chunks)) = (&reservation, chunks) {
             outcome.written_bytes += chunks.padded_bytes();
             outcome.syncs += 1;
-            work.push(Box::pin(async move {
-                chunks.write(&reservation.file.file, reservation.position).await?;
-                self.io.synced(reservation.file.file.sync()).await
-            }));
+            work.push(Box::pin(self.write_journal(reservation, chunks)));
         }
         let mut flights = Vec::new();
         for entry in &mut entries {
@@ -445,6 +442,17 @@ impl<D: Disk> Store<D> {
         self.moved.notify();
         self.behind.notify();
         Ok(outcome)
+    }
+
+    /// Writes a commit's part in the journal, durable when this ends: with one operation where one write carries it, for a sync of its
+    /// own wakes the shard once more.
+    async fn write_journal(&self, reservation: &Reservation<D>, chunks: Chunks<D>) -> Result<(), DiskError> {
+        let (file, position) = (&reservation.file, reservation.position);
+        if chunks.is_one_write() {
+            return self.io.synced(chunks.write(&file.durable, position)).await;
+        }
+        chunks.write(&file.file, position).await?;
+        self.io.synced(file.file.sync()).await
     }
 
     /// Syncs the logs without syncs that are due. All commits before have ended, so this covers them too. Returns how many.

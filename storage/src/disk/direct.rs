@@ -6,6 +6,7 @@
 mod buf;
 mod patience;
 mod pool;
+mod probe;
 mod side_thread;
 #[cfg(test)]
 mod tests;
@@ -32,6 +33,8 @@ pub use self::buf::DirectBuf;
 use self::buf::{alloc, into_dma};
 use self::patience::Patience;
 use self::pool::ReadPool;
+pub use self::probe::DiskKind;
+use self::probe::{PROBE_BYTES, probe_path, self_test};
 use self::side_thread::{SideThread, caught};
 use super::{
     BLOCK_BYTES, DirEntry, Disk, DiskError, DiskFile, IO_BYTES_MAX, OpenMode, Space, align_down, align_up,
@@ -43,9 +46,6 @@ const LIST_ENTRIES_MAX: usize = 1 << 20;
 
 /// I/O memory of an executor made by [`run_with_disk`], bytes.
 const TOOL_ARENA_BYTES: usize = 8 << 20;
-
-/// Bytes of the self test: more than a block, so that the probe of trap D2 finds a file that is not empty.
-const PROBE_BYTES: usize = 2 * BLOCK_BYTES;
 
 /// A log directory on a real file system, used by one shard (one glommio executor).
 #[derive(Clone)]
@@ -59,15 +59,6 @@ struct Inner {
     side: RefCell<SideThread>,
     patience: Patience,
     pool: ReadPool,
-}
-
-/// How a file system takes our I/O: part of the start-up sentence and of health.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DiskKind {
-    /// O_DIRECT: past the page cache, straight to the device.
-    Direct,
-    /// The file system has no O_DIRECT (tmpfs): reads and writes go through memory.
-    Buffered,
 }
 
 /// An open file of a [`DirectDisk`].
@@ -175,6 +166,10 @@ where
 impl Disk for DirectDisk {
     type File = DirectFile;
     type Buf = DirectBuf;
+
+    fn is_direct(&self) -> bool {
+        self.kind() == DiskKind::Direct
+    }
 
     fn alloc(&self, len: usize) -> DirectBuf {
         alloc(len)
@@ -393,20 +388,14 @@ impl fmt::Debug for DirectFile {
     }
 }
 
-impl fmt::Display for DiskKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Direct => "direct",
-            Self::Buffered => "buffered",
-        })
-    }
-}
-
 async fn open(path: &Path, mode: OpenMode) -> io::Result<DmaFile> {
     let mut options = OpenOptions::new();
     options.read(true).write(mode != OpenMode::Read);
     match mode {
         OpenMode::Read | OpenMode::ReadWrite => {}
+        OpenMode::ReadWriteDurable => {
+            options.custom_flags(libc::O_DSYNC);
+        }
         OpenMode::CreateNew => {
             options.create_new(true);
         }
@@ -493,60 +482,6 @@ fn list(dir: &Path) -> io::Result<Vec<DirEntry>> {
 /// Runs `job` on the executor's blocking pool; a panic in it is an error (trap D5).
 async fn blocking<T: Send + 'static>(job: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
     executor().spawn_blocking(move || caught(job)).await
-}
-
-/// Opens the probe (the warm-up of trap D2), then writes and reads it: what every log will do here.
-async fn self_test(probe: &Path) -> io::Result<DiskKind> {
-    let file = open(probe, OpenMode::Read).await?;
-    file.close().await.map_err(into_io)?;
-    let file = open(probe, OpenMode::CreateOrTruncate).await?;
-    let kind = kind_of(&file)?;
-    let file = DirectFile {
-        file,
-        path: probe.to_owned(),
-        writable: true,
-        pool: ReadPool::default(),
-    };
-    let mut buf = alloc(PROBE_BYTES);
-    for (index, byte) in buf.iter_mut().enumerate() {
-        *byte = u8::try_from(index % 251).unwrap_or(0);
-    }
-    let buf = Rc::new(buf);
-    file.write_at(Rc::clone(&buf), 0)
-        .await
-        .map_err(|error| error.source)?;
-    file.sync().await.map_err(|error| error.source)?;
-    let found = file
-        .read_at(0, PROBE_BYTES + 1)
-        .await
-        .map_err(|error| error.source)?;
-    if found[..] != buf[..] {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidData,
-            "the self test read other bytes than it wrote: this device does not do direct I/O properly; \
-             put log.dirs on another file system",
-        ));
-    }
-    file.close().await.map_err(|error| error.source)?;
-    Ok(kind)
-}
-
-fn kind_of(file: &DmaFile) -> io::Result<DiskKind> {
-    // SAFETY: a plain query on a descriptor that is open.
-    let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) };
-    match flags {
-        -1 => Err(io::Error::last_os_error()),
-        flags if flags & libc::O_DIRECT != 0 => Ok(DiskKind::Direct),
-        _ => Ok(DiskKind::Buffered),
-    }
-}
-
-/// A scratch file of its own for each executor of this process. Process ids repeat, in containers at every start, so a
-/// left-over is overwritten and they do not pile up.
-fn probe_path(dir: &Path) -> PathBuf {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let (pid, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-    dir.join(PRIVATE_DIR).join(format!("probe-{pid}-{number}"))
 }
 
 /// Creates a directory with its parents, all their names durable: an acknowledged record in a log directory whose own

@@ -31,6 +31,8 @@ pub trait Disk: Clone + 'static {
     /// An aligned buffer that the disk can write from.
     type Buf: DiskBuf;
 
+    /// Whether reads and writes go straight to a device, past the page cache.
+    fn is_direct(&self) -> bool;
     /// An aligned buffer of `len` bytes rounded up to [`BLOCK_BYTES`] (one block for 0), with anything in it, such as what an earlier
     /// one held: zeroing it costs as much as filling it.
     fn alloc(&self, len: usize) -> Self::Buf;
@@ -92,6 +94,8 @@ pub enum OpenMode {
     Read,
     /// An existing file, read and write.
     ReadWrite,
+    /// An existing file, read and write; what a write brings is durable when it ends (`O_DSYNC`).
+    ReadWriteDurable,
     /// A new file, read and write; an existing one is an error.
     CreateNew,
     /// A new file or an existing one cut to nothing, read and write.
@@ -217,6 +221,7 @@ impl fmt::Display for OpenMode {
         f.write_str(match self {
             Self::Read => "read",
             Self::ReadWrite => "read-write",
+            Self::ReadWriteDurable => "read-write with durable writes",
             Self::CreateNew => "create",
             Self::CreateOrTruncate => "create or truncate",
         })

@@ -34,6 +34,8 @@ pub struct PlainFile {
     file: File,
     path: PathBuf,
     writable: bool,
+    /// A write is synced before it ends.
+    is_durable: bool,
     changed: Rc<RefCell<BTreeSet<PathBuf>>>,
 }
 
@@ -73,6 +75,10 @@ impl Disk for PlainDisk {
     type File = PlainFile;
     type Buf = PlainBuf;
 
+    fn is_direct(&self) -> bool {
+        false
+    }
+
     fn alloc(&self, len: usize) -> PlainBuf {
         let len = usize::try_from(align_up(len.max(1) as u64)).expect("a buffer length fits usize");
         PlainBuf(vec![STALE; len])
@@ -87,6 +93,7 @@ impl Disk for PlainDisk {
             file,
             path: path.to_owned(),
             writable: mode != OpenMode::Read,
+            is_durable: mode == OpenMode::ReadWriteDurable,
             changed: self.changed.clone(),
         })
     }
@@ -164,7 +171,7 @@ fn open(path: &Path, mode: OpenMode) -> io::Result<File> {
     options.read(true);
     match mode {
         OpenMode::Read => &mut options,
-        OpenMode::ReadWrite => options.write(true),
+        OpenMode::ReadWrite | OpenMode::ReadWriteDurable => options.write(true),
         OpenMode::CreateNew => options.write(true).create_new(true),
         OpenMode::CreateOrTruncate => options.write(true).create(true).truncate(true),
     };
@@ -233,7 +240,11 @@ impl DiskFile for PlainFile {
                 return Err(io::ErrorKind::InvalidInput.into());
             }
             file.write_all_at(&buf, position)
-        })
+        })?;
+        if self.is_durable {
+            return self.sync().await;
+        }
+        Ok(())
     }
 
     async fn read_at(&self, position: u64, len: usize) -> Result<Bytes, DiskError> {

@@ -5,11 +5,13 @@
 //! * [`scan`]: which commits of a set of files count (generation, sequence, torn tail or damage), without I/O;
 //! * `salvage`: what can be read of a damaged commit;
 //! * [`manifest`]: which files there are, so that a lost one is missed;
-//! * `writer` and `encode`: the files of a running shard: prepared ahead, written in turn, recycled.
+//! * `writer` and `encode`: the files of a running shard: prepared ahead, written in turn, recycled;
+//! * `fill`: new files are written once with zeroes before commits come to them.
 //!
 //! What replay does with the frames is in [`crate::recovery`].
 
 pub(crate) mod encode;
+pub(crate) mod fill;
 pub mod frame;
 pub mod manifest;
 pub(crate) mod salvage;

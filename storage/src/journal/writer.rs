@@ -9,6 +9,7 @@ use std::rc::Rc;
 
 use hashbrown::HashMap;
 
+use super::fill::Fill;
 use super::frame::{FileHeader, HEADER_BYTES, first_generation};
 use super::manifest::{Manifest, file_name, manifest_path};
 use crate::checkpoint::envelope;
@@ -40,6 +41,8 @@ impl Default for JournalOptions {
 /// One journal file in one use.
 pub(crate) struct JournalFile<D: Disk> {
     pub(crate) file: D::File,
+    /// The same file; what is written through it is durable when the write ends.
+    pub(crate) durable: D::File,
     pub(crate) generation: u64,
     path: PathBuf,
     /// Bytes that have blocks.
@@ -50,6 +53,8 @@ pub(crate) struct JournalFile<D: Disk> {
     pub(crate) in_flight: Cell<u32>,
     /// The last commit handed out here, 0 before the first.
     pub(crate) last_sequence: Cell<u64>,
+    /// What of it is still to be written with zeroes.
+    pub(super) fill: Fill,
 }
 
 impl<D: Disk> JournalFile<D> {
@@ -83,14 +88,15 @@ pub(crate) struct Journal<D: Disk> {
     shard: u16,
     run: u64,
     options: JournalOptions,
-    state: RefCell<State<D>>,
+    pub(super) state: RefCell<State<D>>,
 }
 
-struct State<D: Disk> {
-    current: Option<(Rc<JournalFile<D>>, u64)>,
-    ready: VecDeque<Rc<JournalFile<D>>>,
+pub(super) struct State<D: Disk> {
+    /// The file that commits go to, and where the next one begins.
+    pub(super) current: Option<(Rc<JournalFile<D>>, u64)>,
+    pub(super) ready: VecDeque<Rc<JournalFile<D>>>,
     /// Oldest first.
-    full: VecDeque<Rc<JournalFile<D>>>,
+    pub(super) full: VecDeque<Rc<JournalFile<D>>>,
     files: usize,
     number_next: u64,
     generation_next: u64,
@@ -271,8 +277,13 @@ impl<D: Disk> Journal<D> {
             self.take_back_number();
             self.disk.remove_file(&path).await.ok();
         }
-        let file = prepared?;
-        self.offer(file, path, generation);
+        let files = prepared?;
+        self.offer(
+            files,
+            path,
+            generation,
+            Fill::of_new_file(self.options.file_bytes),
+        );
         Ok(())
     }
 
@@ -282,13 +293,20 @@ impl<D: Disk> Journal<D> {
         state.number_next -= 1;
     }
 
-    async fn prepare_file(&self, path: &Path, number: u64, generation: u64) -> Result<D::File, DiskError> {
+    /// Returns the file, and once more for durable writes.
+    async fn prepare_file(
+        &self,
+        path: &Path,
+        number: u64,
+        generation: u64,
+    ) -> Result<(D::File, D::File), DiskError> {
         let file = self.disk.open(path, OpenMode::CreateOrTruncate).await?;
         file.allocate(self.options.file_bytes).await?;
         self.write_header(&file, generation).await?;
+        let durable = self.disk.open(path, OpenMode::ReadWriteDurable).await?;
         self.disk.sync_dir(&self.dir).await?;
         self.write_manifest(number).await?;
-        Ok(file)
+        Ok((file, durable))
     }
 
     /// Files 1 to `files` are there to stay; 0: none is needed any more, since the shard's checkpoint covers everything.
@@ -329,12 +347,17 @@ impl<D: Disk> Journal<D> {
             unreachable!("a recyclable journal file has one owner");
         };
         self.write_header(&old.file, generation).await?;
-        self.offer(old.file, old.path, generation);
+        self.offer(
+            (old.file, old.durable),
+            old.path,
+            generation,
+            Fill::of_full_file(),
+        );
         Ok(())
     }
 
     /// A commit longer than a file gets a fresh one, which it extends.
-    const fn fits(&self, position: u64, bytes: u64) -> bool {
+    pub(super) const fn fits(&self, position: u64, bytes: u64) -> bool {
         position + bytes <= self.options.file_bytes || position == BLOCK_BYTES as u64
     }
 
@@ -360,15 +383,17 @@ impl<D: Disk> Journal<D> {
         &self.dir
     }
 
-    fn offer(&self, file: D::File, path: PathBuf, generation: u64) {
+    fn offer(&self, (file, durable): (D::File, D::File), path: PathBuf, generation: u64, fill: Fill) {
         self.state.borrow_mut().ready.push_back(Rc::new(JournalFile {
             file,
+            durable,
             generation,
             path,
             allocated: Cell::new(self.options.file_bytes),
             reach: RefCell::default(),
             in_flight: Cell::new(0),
             last_sequence: Cell::new(0),
+            fill,
         }));
     }
 

@@ -65,6 +65,8 @@ pub struct SimFile {
     ino: Ino,
     path: PathBuf,
     writable: bool,
+    /// A write is synced before it ends.
+    is_durable: bool,
 }
 
 /// A buffer of a [`SimDisk`].
@@ -346,13 +348,17 @@ impl Disk for SimDisk {
     type File = SimFile;
     type Buf = SimBuf;
 
+    fn is_direct(&self) -> bool {
+        true
+    }
+
     fn alloc(&self, len: usize) -> SimBuf {
         SimBuf(vec![STALE; round_up(len.max(1))])
     }
 
     async fn open(&self, path: &Path, mode: OpenMode) -> Result<SimFile, DiskError> {
         let op = match mode {
-            OpenMode::Read | OpenMode::ReadWrite => DiskOp::Open,
+            OpenMode::Read | OpenMode::ReadWrite | OpenMode::ReadWriteDurable => DiskOp::Open,
             OpenMode::CreateNew | OpenMode::CreateOrTruncate => DiskOp::Create,
         };
         let effect = Effect::Open {
@@ -366,6 +372,7 @@ impl Disk for SimDisk {
             ino,
             path: path.to_owned(),
             writable: mode != OpenMode::Read,
+            is_durable: mode == OpenMode::ReadWriteDurable,
         })
     }
 
@@ -459,7 +466,11 @@ impl DiskFile for SimFile {
             block: position / BLOCK_BYTES as u64,
             blocks: content::to_blocks(&buf),
         };
-        self.run(DiskOp::Write, position, buf.len(), effect).await
+        self.run(DiskOp::Write, position, buf.len(), effect).await?;
+        if self.is_durable {
+            return self.sync().await; // a crash finds it written, or synced too, as on a real disk
+        }
+        Ok(())
     }
 
     async fn read_at(&self, position: u64, len: usize) -> Result<Bytes, DiskError> {

@@ -83,6 +83,20 @@ pub(super) enum Effect {
     },
 }
 
+impl Effect {
+    /// Whether both write the same blocks of a file.
+    fn overlaps(&self, other: &Self) -> bool {
+        let range = |effect: &Self| match effect {
+            Self::Write { ino, block, blocks } => Some((*ino, *block, *block + blocks.len() as u64)),
+            _ => None,
+        };
+        match (range(self), range(other)) {
+            (Some((file, from, to)), Some((other, begin, end))) => file == other && from < end && begin < to,
+            _ => false,
+        }
+    }
+}
+
 /// An operation that was accepted: how long it takes and whether it will fail.
 pub(super) struct Ticket {
     pub(super) id: u64,
@@ -147,6 +161,12 @@ impl State {
         }
         let id = self.ticket_next;
         self.ticket_next += 1;
+        let meets = self.in_flight.values().any(|other| effect.overlaps(other));
+        assert!(
+            !meets,
+            "{op:?} of {}: another write to the same blocks is under way, and which of them comes last is not known",
+            path.display()
+        );
         self.in_flight.insert(id, effect);
         if op.is_mutation() {
             self.mutations += 1;
@@ -251,13 +271,15 @@ impl State {
             (OpenMode::CreateNew | OpenMode::CreateOrTruncate, None) => {
                 self.tree.create_file(path, sequence, now_ms)?
             }
-            (OpenMode::Read | OpenMode::ReadWrite, None) => return Err(io::ErrorKind::NotFound.into()),
+            (OpenMode::Read | OpenMode::ReadWrite | OpenMode::ReadWriteDurable, None) => {
+                return Err(io::ErrorKind::NotFound.into());
+            }
             (OpenMode::CreateOrTruncate, Some(ino)) => {
                 self.tree.file(ino)?.truncate(sequence, 0);
                 self.tree.touch(ino, now_ms);
                 ino
             }
-            (OpenMode::Read | OpenMode::ReadWrite, Some(ino)) => ino,
+            (OpenMode::Read | OpenMode::ReadWrite | OpenMode::ReadWriteDurable, Some(ino)) => ino,
         };
         self.tree.file(ino)?;
         self.tree.opened(ino);

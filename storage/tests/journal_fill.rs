@@ -1,0 +1,104 @@
+//! New journal files are written once with zeroes, ahead of the commits and never where one is writing (the simulated disk
+//! refuses that).
+
+mod common;
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use common::{PLAIN, append, batch, commit_loop, dir, housekeeping_loop, log_id, open_store};
+use storage::disk::BLOCK_BYTES;
+use storage::disk::sim::{DiskOp, SimDisk, SimDiskConfig, TracePhase};
+use storage::journal::JournalOptions;
+use storage::layout::journal_dir;
+use storage::log::LogRef;
+use storage::log::config::LogConfig;
+use storage::sim_executor::{SimExecutor, SimHandle};
+use storage::store::{Store, StoreOptions};
+
+const NOW_MS: i64 = 1_700_000_000_000;
+const FILE_BYTES: u64 = 256 << 10;
+
+async fn start(handle: &SimHandle, disk: &SimDisk) -> (Rc<Store<SimDisk>>, LogRef) {
+    let options = StoreOptions {
+        journal: JournalOptions {
+            file_bytes: FILE_BYTES,
+            files_max: 3,
+        },
+        is_journal_filled: true,
+        ..StoreOptions::default()
+    };
+    let store = open_store(disk, options).await;
+    let durable = common::Durable::default();
+    handle.spawn(commit_loop(Rc::clone(&store), Rc::clone(&durable)));
+    handle.spawn(commit_loop(Rc::clone(&store), durable));
+    handle.spawn(housekeeping_loop(Rc::clone(&store)));
+    let log = store.open_log(log_id(0), "t", LogConfig::default(), NOW_MS);
+    let log = log.await.expect("log");
+    (store, log)
+}
+
+/// Bytes written to journal files since the trace was last taken.
+fn journal_bytes(disk: &SimDisk) -> u64 {
+    let trace = disk.take_trace();
+    let writes = trace.iter().filter(|entry| {
+        entry.op == DiskOp::Write
+            && entry.phase == TracePhase::Done
+            && entry.path.starts_with(journal_dir(dir(), 0))
+            && entry.path.extension().is_some_and(|name| name == "journal")
+    });
+    writes.map(|entry| entry.len as u64).sum()
+}
+
+#[test]
+fn files_are_filled_after_the_first_commit_and_once() {
+    let executor = SimExecutor::new(1);
+    let handle = executor.handle();
+    let disk = SimDisk::new(&handle, SimDiskConfig::seeded(1));
+    executor.block_on(async {
+        let (store, log) = start(&handle, &disk).await;
+        disk.record_trace();
+        handle.sleep(Duration::from_secs(1)).await;
+        assert_eq!(journal_bytes(&disk), 0, "an idle store writes nothing");
+        append(&store, log, batch(1, 100, NOW_MS, PLAIN, 1), NOW_MS);
+        handle.sleep(Duration::from_secs(1)).await;
+        let filled = journal_bytes(&disk);
+        // Two files without their headers, but for the blocks right behind the commit.
+        let most = 2 * (FILE_BYTES - BLOCK_BYTES as u64);
+        assert!(filled <= most + BLOCK_BYTES as u64, "{filled} of {most}");
+        assert!(filled >= most - FILE_BYTES / 8, "{filled} of {most}");
+        for number in 0..5 {
+            append(&store, log, batch(1, 100, NOW_MS, PLAIN, number), NOW_MS);
+            handle.sleep(Duration::from_millis(100)).await;
+        }
+        let later = journal_bytes(&disk);
+        assert!(
+            later <= 10 * BLOCK_BYTES as u64,
+            "only commits are written: {later}"
+        );
+        store.close().await.expect("clean stop");
+    });
+}
+
+#[test]
+fn commits_that_catch_up_with_the_zeroes_lose_nothing_and_go_on() {
+    for seed in 0..50 {
+        let executor = SimExecutor::new(seed);
+        let handle = executor.handle();
+        let disk = SimDisk::new(&handle, SimDiskConfig::seeded(seed));
+        executor.block_on(async {
+            let (store, log) = start(&handle, &disk).await;
+            for number in 0..100 {
+                append(&store, log, batch(1, 9_000, NOW_MS, PLAIN, number), NOW_MS);
+                if number % 7 == 0 {
+                    handle.sleep(Duration::from_micros(seed * 10)).await;
+                }
+            }
+            let end = store.offsets(log).expect("open").log_end;
+            store.durable_to(log, end).await.expect("durable");
+            let read = common::read_log(&*store, log, end, 1 << 20).await;
+            assert_eq!(read.len(), 100);
+            store.close().await.expect("clean stop");
+        });
+    }
+}
