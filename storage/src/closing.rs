@@ -44,7 +44,8 @@ impl<D: Disk> Store<D> {
         self.plan_lock().await; // for good: nothing is committed any more
         self.moved
             .until(|| {
-                let is_quiet = !self.recycling.get() && !self.making_ahead.get() && !self.filling.get();
+                let is_quiet =
+                    !self.recycling.get() && !self.making_ahead.get() && !self.journal.is_filling();
                 (is_quiet || self.is_offline()).then_some(())
             })
             .await;

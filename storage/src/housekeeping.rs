@@ -62,9 +62,6 @@ impl<D: Disk> Store<D> {
         if self.wants_file_ahead() {
             return self.make_file_ahead().await;
         }
-        if let Some(step) = self.next_fill() {
-            return self.fill(step).await;
-        }
         if !self.unnamed.borrow().is_empty() {
             return self.name_files().await;
         }
@@ -78,6 +75,9 @@ impl<D: Disk> Store<D> {
         }
         if self.purge_one().await? {
             return Ok(());
+        }
+        if let Some(step) = self.next_fill() {
+            return self.fill(step).await;
         }
         self.recycle_oldest().await
     }
@@ -110,16 +110,12 @@ impl<D: Disk> Store<D> {
 
     /// The next part of the journal to be written with zeroes, while the journal stays.
     fn next_fill(&self) -> Option<FillStep<D>> {
-        let is_wanted = self.options.is_journal_filled && self.disk.is_direct() && !self.closed.get();
+        let is_wanted = self.options.is_journal_filled && self.disk.keeps_unwritten() && !self.closed.get();
         is_wanted.then(|| self.journal.next_fill()).flatten()
     }
 
     async fn fill(&self, step: FillStep<D>) -> Result<(), StorageError> {
-        self.filling.set(true);
-        let io = self.io.produce(step.bytes());
         let filled = step.run(&self.disk).await;
-        drop(io);
-        self.filling.set(false);
         self.moved.notify();
         match filled {
             Err(error) if error.is_refused_for_space() => {

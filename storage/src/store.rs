@@ -54,8 +54,8 @@ pub struct StoreOptions {
     pub write_behind_bytes: usize,
     /// The journal's sizes.
     pub journal: JournalOptions,
-    /// Whether new journal files are written once with zeroes before commits come to them, on a disk with direct I/O
-    /// ([`crate::journal`]).
+    /// Whether new journal files are written once with zeroes before commits come to them, on a disk that keeps unwritten blocks
+    /// apart ([`crate::journal`]).
     pub is_journal_filled: bool,
     /// The committer's bounds.
     pub commit: CommitLimits,
@@ -133,8 +133,6 @@ pub struct Store<D: Disk> {
     pub(crate) recycling: Cell<bool>,
     /// A journal file is created beside commits.
     pub(crate) making_ahead: Cell<bool>,
-    /// A journal file is written with zeroes beside commits.
-    pub(crate) filling: Cell<bool>,
     /// What the last checkpoint says of the journal: the commits up to this one are in the segments.
     pub(crate) covered_sequence: Cell<u64>,
     /// The clean stop has begun.
@@ -245,7 +243,6 @@ impl<D: Disk> Store<D> {
             planning: Cell::new(false),
             recycling: Cell::new(false),
             making_ahead: Cell::new(false),
-            filling: Cell::new(false),
             covered_sequence: Cell::new(0),
             closed: Cell::new(false),
             commits_started: Cell::new(0),

@@ -58,7 +58,7 @@ fn kind<T: std::fmt::Debug>(result: Result<T, DiskError>) -> ErrorKind {
 
 async fn open_modes<D: Disk>(bench: Bench<D>) {
     let path = bench.path("a");
-    for mode in [OpenMode::Read, OpenMode::ReadWrite] {
+    for mode in [OpenMode::Read, OpenMode::ReadWrite, OpenMode::ReadWriteDurable] {
         let error = bench.disk.open(&path, mode).await.unwrap_err();
         assert!(error.is_not_found(), "{error}");
         assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
@@ -85,6 +85,9 @@ async fn open_modes<D: Disk>(bench: Bench<D>) {
     file.write_at(bench.pattern(3, 4096), 0).await.unwrap();
     assert_eq!(file.read_at(0, 1).await.unwrap()[0], pattern_byte(3, 0));
     assert_eq!(file.size().await.unwrap(), 8192, "opened as it was");
+    let file = bench.disk.open(&path, OpenMode::ReadWriteDurable).await.unwrap();
+    file.write_at(bench.pattern(4, 4096), 4096).await.unwrap();
+    assert_eq!(file.read_at(4096, 1).await.unwrap()[0], pattern_byte(4, 0));
     let file = bench.disk.open(&path, OpenMode::CreateOrTruncate).await.unwrap();
     assert_eq!(file.size().await.unwrap(), 0);
     let missing_dir = bench.disk.open(&bench.path("no/a"), OpenMode::CreateNew).await;

@@ -37,6 +37,7 @@ fn options(reserve_bytes: u64) -> StoreOptions {
             file_bytes: 128 << 10,
             files_max: 3,
         },
+        is_journal_filled: true,
         commit: CommitLimits {
             bytes_max: 64 << 10,
             ..CommitLimits::default()

@@ -45,6 +45,7 @@ fn options() -> StoreOptions {
             file_bytes: 256 << 10,
             files_max: 4,
         },
+        is_journal_filled: true,
         commit: CommitLimits {
             bytes_max: 64 << 10,
             ..CommitLimits::default()

@@ -3,12 +3,13 @@
 
 mod common;
 
+use std::io::ErrorKind;
 use std::rc::Rc;
 use std::time::Duration;
 
 use common::{PLAIN, append, batch, commit_loop, dir, housekeeping_loop, log_id, open_store};
 use storage::disk::BLOCK_BYTES;
-use storage::disk::sim::{DiskOp, SimDisk, SimDiskConfig, TracePhase};
+use storage::disk::sim::{DiskOp, SimDisk, SimDiskConfig, SimFault, TracePhase};
 use storage::journal::JournalOptions;
 use storage::layout::journal_dir;
 use storage::log::LogRef;
@@ -101,4 +102,77 @@ fn commits_that_catch_up_with_the_zeroes_lose_nothing_and_go_on() {
             store.close().await.expect("clean stop");
         });
     }
+}
+
+/// Lets the write to a journal file that comes after the first commit, which is the first step, meet `fault`.
+fn first_step(disk: &SimDisk, fault: SimFault) {
+    disk.add_fault(fault.after(1).times(1));
+}
+
+#[test]
+fn a_disk_too_full_to_record_a_step_costs_nothing_but_the_rest_of_them() {
+    let executor = SimExecutor::new(1);
+    let handle = executor.handle();
+    let disk = SimDisk::new(&handle, SimDiskConfig::seeded(1));
+    executor.block_on(async {
+        let (store, log) = start(&handle, &disk).await;
+        first_step(
+            &disk,
+            SimFault::error(DiskOp::Write, ".journal", ErrorKind::StorageFull),
+        );
+        disk.record_trace();
+        for number in 0..20 {
+            append(&store, log, batch(1, 100, NOW_MS, PLAIN, number), NOW_MS);
+            handle.sleep(Duration::from_millis(100)).await;
+        }
+        let end = store.offsets(log).expect("open").log_end;
+        store.durable_to(log, end).await.expect("online");
+        let written = journal_bytes(&disk);
+        assert!(
+            written <= 25 * BLOCK_BYTES as u64,
+            "only commits are written: {written}"
+        );
+        store.close().await.expect("clean stop");
+    });
+}
+
+#[test]
+fn a_failing_step_takes_the_store_offline_like_any_write() {
+    let executor = SimExecutor::new(1);
+    let handle = executor.handle();
+    let disk = SimDisk::new(&handle, SimDiskConfig::seeded(1));
+    executor.block_on(async {
+        let (store, log) = start(&handle, &disk).await;
+        first_step(
+            &disk,
+            SimFault::error(DiskOp::Write, ".journal", ErrorKind::Other),
+        );
+        append(&store, log, batch(1, 100, NOW_MS, PLAIN, 1), NOW_MS);
+        handle.sleep(Duration::from_secs(1)).await;
+        assert!(store.commit().await.is_err());
+    });
+}
+
+#[test]
+fn a_clean_stop_and_commits_wait_for_a_slow_step() {
+    let executor = SimExecutor::new(1);
+    let handle = executor.handle();
+    let disk = SimDisk::new(&handle, SimDiskConfig::seeded(1));
+    executor.block_on(async {
+        let (store, log) = start(&handle, &disk).await;
+        let slow = Duration::from_secs(5);
+        first_step(&disk, SimFault::delay(DiskOp::Write, ".journal", slow));
+        append(&store, log, batch(1, 100, NOW_MS, PLAIN, 1), NOW_MS);
+        handle.sleep(Duration::from_millis(100)).await;
+        let began = handle.now();
+        append(&store, log, batch(1, 20_000, NOW_MS, PLAIN, 2), NOW_MS); // longer than the lead of a step
+        let end = store.offsets(log).expect("open").log_end;
+        store.durable_to(log, end).await.expect("durable");
+        assert!(
+            handle.now() - began > slow / 2,
+            "it went where the zeroes are on their way to"
+        );
+        store.close().await.expect("clean stop");
+    });
+    assert_eq!(disk.abandoned_operations(), 0);
 }

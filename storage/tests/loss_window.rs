@@ -38,6 +38,7 @@ fn options() -> StoreOptions {
             file_bytes: 160 << 10,
             files_max: 3,
         },
+        is_journal_filled: true,
         interval: IntervalBounds {
             ms: 25,
             bytes: 48 << 10,

@@ -57,6 +57,7 @@ fn options() -> StoreOptions {
             file_bytes: 32 << 10,
             files_max: 3,
         },
+        is_journal_filled: true,
         ..StoreOptions::default()
     }
 }

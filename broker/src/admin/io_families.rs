@@ -14,7 +14,7 @@ pub(super) fn write(text: &mut Exposition, shards: &[ShardSnapshot]) {
         text,
         "penstock_commit_sync_seconds_total",
         Kind::Counter,
-        "Time in which a commit waited for a sync.",
+        "Time in which a commit waited for a sync, or for a write that is durable when it ends.",
         shards,
         |s| seconds(s.storage.synced_ns),
     );

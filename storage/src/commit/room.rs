@@ -52,12 +52,12 @@ impl<D: Disk> Store<D> {
     pub(super) async fn make_room(&self) -> Result<(), StorageError> {
         self.make_journal_room().await?;
         self.extend_segments().await?;
-        self.clear_journal().await
+        self.ready_journal().await
     }
 
     /// Gives the journal file that the next commit goes to blocks for all of it, since one longer than a file extends it, and sees
     /// to it that nothing else is being written there.
-    async fn clear_journal(&self) -> Result<(), StorageError> {
+    async fn ready_journal(&self) -> Result<(), StorageError> {
         // What is staged meanwhile may make the commit longer.
         loop {
             let bytes = self.commit_bytes_max();
@@ -66,13 +66,21 @@ impl<D: Disk> Store<D> {
                 let grown = file.grow_to(end).await;
                 grown.map_err(|error| self.fail(error))?;
             } else if self.journal.meets_fill(bytes) {
-                self.journal.stop_fill();
+                self.journal.fill_behind(bytes);
                 self.moved.next().await;
                 self.check_online()?;
             } else {
                 return Ok(());
             }
         }
+    }
+
+    /// The disk is full: nothing more is filled, and what is under way has come to its end.
+    pub(super) async fn let_fill_end(&self) {
+        self.journal.stop_fill();
+        self.moved
+            .until(|| (!self.journal.is_filling()).then_some(()))
+            .await;
     }
 
     /// Bytes of the next commit in the journal, at most.

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use super::buffers::Chunks;
 use super::planner::{LogFacts, PendingLogs, Route, Share};
-use crate::disk::{BLOCK_BYTES, Disk, DiskError, DiskFile, align_down, align_up};
+use crate::disk::{BLOCK_BYTES, Disk, DiskError, align_down, align_up};
 use crate::error::StorageError;
 use crate::io_class::gate::IoGate;
 use crate::journal::encode::CommitEncoder;
@@ -104,8 +104,12 @@ impl<D: Disk> Store<D> {
         // Also when it was the background work that failed: nobody else tells of it.
         self.check_online()?;
         self.plan_lock().await;
+        let room = self.make_room().await;
+        if matches!(room, Err(StorageError::NoSpace(_))) {
+            self.let_fill_end().await;
+        }
         // With a journal file in reserve, planning cannot be interrupted: what is taken is encoded at once.
-        let planned = match self.make_room().await {
+        let planned = match room {
             Ok(()) => Ok(self.plan_commit(What::Everything)),
             Err(StorageError::NoSpace(_)) if self.has_room_for_vital() => Ok(self.plan_commit(What::Vital)),
             Err(StorageError::NoSpace(_)) if self.has_room_for_controls() => {
@@ -395,7 +399,7 @@ impl<D: Disk> Store<D> {
         if let (Some(reservation), Some(chunks)) = (&reservation, chunks) {
             outcome.written_bytes += chunks.padded_bytes();
             outcome.syncs += 1;
-            work.push(Box::pin(self.write_journal(reservation, chunks)));
+            work.push(Box::pin(reservation.write(chunks, &self.io)));
         }
         let mut flights = Vec::new();
         for entry in &mut entries {
@@ -442,17 +446,6 @@ impl<D: Disk> Store<D> {
         self.moved.notify();
         self.behind.notify();
         Ok(outcome)
-    }
-
-    /// Writes a commit's part in the journal, durable when this ends: with one operation where one write carries it, for a sync of its
-    /// own wakes the shard once more.
-    async fn write_journal(&self, reservation: &Reservation<D>, chunks: Chunks<D>) -> Result<(), DiskError> {
-        let (file, position) = (&reservation.file, reservation.position);
-        if chunks.is_one_write() {
-            return self.io.synced(chunks.write(&file.durable, position)).await;
-        }
-        chunks.write(&file.file, position).await?;
-        self.io.synced(file.file.sync()).await
     }
 
     /// Syncs the logs without syncs that are due. All commits before have ended, so this covers them too. Returns how many.

@@ -21,7 +21,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::panic::AssertUnwindSafe;
 use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::UNIX_EPOCH;
 
 use bytes::Bytes;
@@ -34,7 +33,7 @@ use self::buf::{alloc, into_dma};
 use self::patience::Patience;
 use self::pool::ReadPool;
 pub use self::probe::DiskKind;
-use self::probe::{PROBE_BYTES, probe_path, self_test};
+use self::probe::{PROBE_BYTES, check_flag, keeps_unwritten, probe_path, self_test};
 use self::side_thread::{SideThread, caught};
 use super::{
     BLOCK_BYTES, DirEntry, Disk, DiskError, DiskFile, IO_BYTES_MAX, OpenMode, Space, align_down, align_up,
@@ -56,6 +55,7 @@ pub struct DirectDisk {
 struct Inner {
     dir: PathBuf,
     kind: DiskKind,
+    keeps_unwritten: bool,
     side: RefCell<SideThread>,
     patience: Patience,
     pool: ReadPool,
@@ -94,11 +94,13 @@ impl DirectDisk {
         let tested = self_test(&probe).await;
         blocking(move || std::fs::remove_file(&probe)).await.ok(); // overwritten by the next start otherwise
         let kind = tested.map_err(|error| failed(next_step(error)))?;
+        let keeps_unwritten = kind == DiskKind::Direct && keeps_unwritten(&dir).map_err(failed)?;
         let side = RefCell::default();
         Ok(Self {
             inner: Rc::new(Inner {
                 dir,
                 kind,
+                keeps_unwritten,
                 side,
                 patience: Patience::default(),
                 pool: ReadPool::default(),
@@ -167,8 +169,8 @@ impl Disk for DirectDisk {
     type File = DirectFile;
     type Buf = DirectBuf;
 
-    fn is_direct(&self) -> bool {
-        self.kind() == DiskKind::Direct
+    fn keeps_unwritten(&self) -> bool {
+        self.inner.keeps_unwritten
     }
 
     fn alloc(&self, len: usize) -> DirectBuf {
@@ -409,6 +411,9 @@ async fn open(path: &Path, mode: OpenMode) -> io::Result<DmaFile> {
     let file = opened
         .map_err(|_| io::Error::from(io::ErrorKind::NotFound))?
         .map_err(into_io)?;
+    if mode == OpenMode::ReadWriteDurable {
+        check_flag(&file, libc::O_DSYNC)?;
+    }
     let file_type = stat(&file)?.st_mode & libc::S_IFMT;
     match file_type {
         libc::S_IFREG => Ok(file),

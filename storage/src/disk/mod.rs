@@ -31,8 +31,9 @@ pub trait Disk: Clone + 'static {
     /// An aligned buffer that the disk can write from.
     type Buf: DiskBuf;
 
-    /// Whether reads and writes go straight to a device, past the page cache.
-    fn is_direct(&self) -> bool;
+    /// Whether blocks that were allocated and never written are kept apart, so that a sync after the first write to them costs more
+    /// than later ones: ext4 and XFS with direct I/O.
+    fn keeps_unwritten(&self) -> bool;
     /// An aligned buffer of `len` bytes rounded up to [`BLOCK_BYTES`] (one block for 0), with anything in it, such as what an earlier
     /// one held: zeroing it costs as much as filling it.
     fn alloc(&self, len: usize) -> Self::Buf;

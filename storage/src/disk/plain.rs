@@ -75,7 +75,7 @@ impl Disk for PlainDisk {
     type File = PlainFile;
     type Buf = PlainBuf;
 
-    fn is_direct(&self) -> bool {
+    fn keeps_unwritten(&self) -> bool {
         false
     }
 

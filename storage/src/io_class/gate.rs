@@ -113,7 +113,7 @@ impl IoGate {
         ProduceFlight(self.clone())
     }
 
-    /// Runs a sync, and counts the time.
+    /// Runs a sync, or a write that is durable when it ends, and counts the time.
     pub async fn synced<T>(&self, sync: impl Future<Output = T>) -> T {
         let (under_way, since) = self.0.syncs.get();
         let since = if under_way == 0 { self.now_ns() } else { since };

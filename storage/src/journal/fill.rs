@@ -1,8 +1,8 @@
 //! The blocks of a new journal file are allocated, and no more: a sync after the first write to them also makes the file system
 //! record that they are written now, in a journal of its own (ext4 and XFS keep such blocks apart as unwritten). That is most of
 //! the time of a small commit's sync, and nearly all of its tail. So each new file is written once with zeroes when the journal
-//! comes into use, beside the commits and ahead of them. A recycled file needs none of it. What zeroes are on their way to is no
-//! commit's: one that comes there waits for the step under way, and the rest of the file is left to the commits.
+//! comes into use, beside the commits and ahead of them; of a recycled file what no commit came to. What zeroes are on their way to
+//! is no commit's: one that comes there waits for the step under way, and the next steps keep further ahead.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -42,15 +42,6 @@ impl Fill {
         }
     }
 
-    /// Commits have written all of it.
-    pub(super) const fn of_full_file() -> Self {
-        Self {
-            from: Cell::new(0),
-            end: Cell::new(0),
-            under_way: Cell::new(None),
-        }
-    }
-
     /// The next step at or behind `position`: where it begins, and its length.
     fn next(&self, position: u64, step: u64) -> Option<(u64, u64)> {
         let from = self.from.get().max(position);
@@ -58,8 +49,17 @@ impl Fill {
         Some((from, left.min(step)))
     }
 
+    /// Commits have written all before `end`, and the file is full.
+    pub(super) fn is_passed_up_to(&self, end: u64) {
+        assert!(
+            self.under_way.get().is_none(),
+            "a file that is full is not filled"
+        );
+        self.from.set(self.from.get().max(end));
+    }
+
     /// Whether writes up to `end` would meet the step under way.
-    fn is_met_by(&self, end: u64) -> bool {
+    pub(super) fn is_met_by(&self, end: u64) -> bool {
         self.under_way.get().is_some_and(|from| end > from)
     }
 }
@@ -73,14 +73,18 @@ impl<D: Disk> Journal<D> {
         if !state.full.is_empty() {
             return None;
         }
-        let step = align_up(self.file_bytes() / STEPS).min(IO_BYTES_MAX as u64);
+        let step = self.fill_step();
         let of = |file: &Rc<JournalFile<D>>, position| {
             let (from, bytes) = file.fill.next(position, step)?;
             let file = Rc::clone(file);
             Some(FillStep { file, from, bytes })
         };
         let in_reserve = || state.ready.iter().find_map(|file| of(file, 0));
-        of(current, position + step).or_else(in_reserve)
+        of(current, position + step.max(self.fill_lead.get())).or_else(in_reserve)
+    }
+
+    fn fill_step(&self) -> u64 {
+        align_up(self.file_bytes() / STEPS).min(IO_BYTES_MAX as u64)
     }
 
     /// Whether the next commit, of up to `bytes`, may go where zeroes are on their way to.
@@ -98,13 +102,27 @@ impl<D: Disk> Journal<D> {
         in_current || next.is_some_and(|file| file.fill.is_met_by(BLOCK_BYTES as u64 + bytes))
     }
 
-    /// Commits have come as far as the zeroes: what is left of these files is theirs.
+    /// A commit of up to `bytes` has come as far as the zeroes: from now on they keep that much ahead.
+    pub(crate) fn fill_behind(&self, bytes: u64) {
+        let lead = align_up(bytes) + self.fill_step();
+        self.fill_lead.set(self.fill_lead.get().max(lead));
+    }
+
+    /// Nothing more is filled.
     pub(crate) fn stop_fill(&self) {
         let state = self.state.borrow();
         let current = state.current.iter().map(|(file, _)| file);
-        for file in current.chain(&state.ready) {
-            file.fill.end.set(file.fill.from.get());
+        for file in current.chain(&state.ready).chain(&state.full) {
+            file.fill.end.set(0);
         }
+    }
+
+    /// Whether a step is under way.
+    pub(crate) fn is_filling(&self) -> bool {
+        let state = self.state.borrow();
+        let current = state.current.iter().map(|(file, _)| file);
+        let mut all = current.chain(&state.ready).chain(&state.full);
+        all.any(|file| file.fill.under_way.get().is_some())
     }
 }
 
@@ -123,11 +141,6 @@ impl<D: Disk> FillStep<D> {
             written
         }
     }
-
-    /// Bytes that it writes.
-    pub(crate) const fn bytes(&self) -> u64 {
-        self.bytes
-    }
 }
 
 #[cfg(test)]
@@ -145,7 +158,8 @@ mod tests {
             filled.push((from / BLOCK, bytes / BLOCK));
         }
         assert_eq!(filled, [(1, 4), (5, 4), (9, 1)]);
-        assert_eq!(Fill::of_full_file().next(0, BLOCK), None);
+        fill.end.set(0);
+        assert_eq!(fill.next(0, BLOCK), None, "nothing after it was stopped");
     }
 
     #[test]
@@ -155,6 +169,12 @@ mod tests {
         assert_eq!(fill.next(9 * BLOCK, 2 * BLOCK), Some((9 * BLOCK, BLOCK)));
         assert_eq!(fill.next(10 * BLOCK, 2 * BLOCK), None);
         assert_eq!(fill.next(12 * BLOCK, 2 * BLOCK), None);
+        fill.is_passed_up_to(8 * BLOCK);
+        assert_eq!(
+            fill.next(0, 9 * BLOCK),
+            Some((8 * BLOCK, 2 * BLOCK)),
+            "the tail of a recycled file"
+        );
     }
 
     #[test]

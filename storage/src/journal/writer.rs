@@ -13,7 +13,9 @@ use super::fill::Fill;
 use super::frame::{FileHeader, HEADER_BYTES, first_generation};
 use super::manifest::{Manifest, file_name, manifest_path};
 use crate::checkpoint::envelope;
+use crate::commit::buffers::Chunks;
 use crate::disk::{BLOCK_BYTES, Disk, DiskError, DiskFile, OpenMode};
+use crate::io_class::gate::IoGate;
 use crate::layout::{checkpoint_dir, journal_dir};
 use crate::types::Offset;
 
@@ -80,6 +82,19 @@ pub(crate) struct Reservation<D: Disk> {
     pub(crate) is_empty: bool,
 }
 
+impl<D: Disk> Reservation<D> {
+    /// Writes the commit, which is durable when this ends: by one operation where one write carries it, since the shard is woken once
+    /// more for a sync of its own.
+    pub(crate) async fn write(&self, commit: Chunks<D>, io: &IoGate) -> Result<(), DiskError> {
+        let file = &self.file;
+        if commit.is_one_write() {
+            return io.synced(commit.write(&file.durable, self.position)).await;
+        }
+        commit.write(&file.file, self.position).await?;
+        io.synced(file.file.sync()).await
+    }
+}
+
 /// The journal of one store.
 pub(crate) struct Journal<D: Disk> {
     disk: D,
@@ -89,6 +104,8 @@ pub(crate) struct Journal<D: Disk> {
     run: u64,
     options: JournalOptions,
     pub(super) state: RefCell<State<D>>,
+    /// Zeroes are written so many bytes ahead of the commits, at least.
+    pub(super) fill_lead: Cell<u64>,
 }
 
 pub(super) struct State<D: Disk> {
@@ -140,6 +157,7 @@ impl<D: Disk> Journal<D> {
                 is_unsealed: false,
                 forgoes_ahead: false,
             }),
+            fill_lead: Cell::new(0),
         };
         // Two, so that commits go on when the disk is full later: one in use and one in reserve.
         for _ in 0..FILES_MIN.min(options.files_max) {
@@ -158,7 +176,8 @@ impl<D: Disk> Journal<D> {
             .is_some_and(|(_, position)| self.fits(*position, bytes))
         {
             let next = state.ready.pop_front()?;
-            if let Some((file, _)) = state.current.replace((next, BLOCK_BYTES as u64)) {
+            if let Some((file, end)) = state.current.replace((next, BLOCK_BYTES as u64)) {
+                file.fill.is_passed_up_to(end);
                 state.full.push_back(file);
             }
         }
@@ -167,6 +186,10 @@ impl<D: Disk> Journal<D> {
         let (file, position) = state.current.as_mut()?;
         let at = *position;
         *position += bytes;
+        assert!(
+            !file.fill.is_met_by(*position),
+            "a commit waits for the zeroes that are on their way to its place"
+        );
         file.in_flight.set(file.in_flight.get() + 1);
         file.last_sequence.set(sequence);
         Some(Reservation {
@@ -347,12 +370,7 @@ impl<D: Disk> Journal<D> {
             unreachable!("a recyclable journal file has one owner");
         };
         self.write_header(&old.file, generation).await?;
-        self.offer(
-            (old.file, old.durable),
-            old.path,
-            generation,
-            Fill::of_full_file(),
-        );
+        self.offer((old.file, old.durable), old.path, generation, old.fill);
         Ok(())
     }
 

@@ -1,8 +1,11 @@
 //! How a file system takes our I/O: a scratch file is written and read back before a directory is used.
 
+use std::ffi::CString;
 use std::fmt;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -73,13 +76,41 @@ pub(super) async fn self_test(probe: &Path) -> io::Result<DiskKind> {
 }
 
 fn kind_of(file: &DmaFile) -> io::Result<DiskKind> {
-    // SAFETY: a plain query on a descriptor that is open.
-    let flags = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) };
-    match flags {
-        -1 => Err(io::Error::last_os_error()),
-        flags if flags & libc::O_DIRECT != 0 => Ok(DiskKind::Direct),
-        _ => Ok(DiskKind::Buffered),
+    match flags_of(file)? & libc::O_DIRECT {
+        0 => Ok(DiskKind::Buffered),
+        _ => Ok(DiskKind::Direct),
     }
+}
+
+/// Refuses a file that was opened without `flag`: nobody would notice that it does not do what was promised.
+pub(super) fn check_flag(file: &DmaFile, flag: i32) -> io::Result<()> {
+    if flags_of(file)? & flag == flag {
+        return Ok(());
+    }
+    let reason = "the file was opened without the flags that were asked for";
+    Err(io::Error::new(io::ErrorKind::Unsupported, reason))
+}
+
+fn flags_of(file: &DmaFile) -> io::Result<i32> {
+    // SAFETY: a plain query on a descriptor that is open.
+    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETFL) } {
+        -1 => Err(io::Error::last_os_error()),
+        flags => Ok(flags),
+    }
+}
+
+/// Whether the file system of `dir` keeps blocks that were allocated and never written apart: ext4 and XFS. One that copies on
+/// write would need new space for each block that was written before.
+pub(super) fn keeps_unwritten(dir: &Path) -> io::Result<bool> {
+    let path = CString::new(dir.as_os_str().as_bytes())?;
+    let mut stat = MaybeUninit::uninit();
+    // SAFETY: `path` ends in a zero byte; the kernel fills the struct when it returns 0.
+    if unsafe { libc::statfs(path.as_ptr(), stat.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: filled, see above.
+    let stat: libc::statfs = unsafe { stat.assume_init() };
+    Ok([libc::EXT4_SUPER_MAGIC, libc::XFS_SUPER_MAGIC].contains(&stat.f_type))
 }
 
 /// A scratch file of its own for each executor of this process. Process ids repeat, in containers at every start, so a

@@ -348,7 +348,7 @@ impl Disk for SimDisk {
     type File = SimFile;
     type Buf = SimBuf;
 
-    fn is_direct(&self) -> bool {
+    fn keeps_unwritten(&self) -> bool {
         true
     }
 

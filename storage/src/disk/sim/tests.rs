@@ -49,6 +49,35 @@ fn synced_data_with_a_synced_name_always_survives() {
 }
 
 #[test]
+fn what_a_durable_write_brought_always_survives() {
+    for seed in 0..50 {
+        let disk = after_power_loss(seed, async |disk| {
+            durable_file(&disk, "/a", 7, 3).await;
+            let file = disk
+                .open("/a".as_ref(), OpenMode::ReadWriteDurable)
+                .await
+                .unwrap();
+            file.write_at(filled(&disk, 8, 2), 4096).await.unwrap();
+        });
+        let found = disk.contents("/a").unwrap();
+        assert!(found[4096..].iter().all(|byte| *byte == 8), "seed {seed}");
+    }
+}
+
+#[test]
+#[should_panic(expected = "another write to the same blocks is under way")]
+fn two_writes_to_the_same_blocks_at_a_time_are_refused() {
+    after_power_loss(1, async |disk| {
+        let file = durable_file(&disk, "/a", 1, 3).await;
+        let (first, second) = (filled(&disk, 2, 2), filled(&disk, 3, 2));
+        zip(file.write_at(first, 0), file.write_at(second, 4096))
+            .await
+            .0
+            .unwrap();
+    });
+}
+
+#[test]
 fn an_unsynced_overwrite_is_lost_kept_or_torn_by_sectors_and_never_garbage() {
     let mut outcomes = BTreeSet::new();
     for seed in 0..200 {
