@@ -52,7 +52,7 @@ fn journal_bytes(disk: &SimDisk) -> u64 {
 }
 
 #[test]
-fn files_are_filled_after_the_first_commit_and_once() {
+fn a_file_is_filled_when_it_comes_into_use_and_once() {
     let executor = SimExecutor::new(1);
     let handle = executor.handle();
     let disk = SimDisk::new(&handle, SimDiskConfig::seeded(1));
@@ -64,18 +64,26 @@ fn files_are_filled_after_the_first_commit_and_once() {
         append(&store, log, batch(1, 100, NOW_MS, PLAIN, 1), NOW_MS);
         handle.sleep(Duration::from_secs(1)).await;
         let filled = journal_bytes(&disk);
-        // Two files without their headers, but for the blocks right behind the commit.
-        let most = 2 * (FILE_BYTES - BLOCK_BYTES as u64);
+        // One file without its header, but for the blocks right behind the commit.
+        let most = FILE_BYTES - BLOCK_BYTES as u64;
         assert!(filled <= most + BLOCK_BYTES as u64, "{filled} of {most}");
         assert!(filled >= most - FILE_BYTES / 8, "{filled} of {most}");
-        for number in 0..5 {
-            append(&store, log, batch(1, 100, NOW_MS, PLAIN, number), NOW_MS);
-            handle.sleep(Duration::from_millis(100)).await;
-        }
-        let later = journal_bytes(&disk);
+        let commits = async |commits: u8| {
+            for number in 0..commits {
+                append(&store, log, batch(1, 100, NOW_MS, PLAIN, number), NOW_MS);
+                handle.sleep(Duration::from_millis(100)).await;
+            }
+            journal_bytes(&disk)
+        };
+        let later = commits(10).await;
         assert!(
-            later <= 10 * BLOCK_BYTES as u64,
+            later <= 20 * BLOCK_BYTES as u64,
             "only commits are written: {later}"
+        );
+        let half_full = commits(40).await;
+        assert!(
+            half_full >= most + 40 * BLOCK_BYTES as u64,
+            "the next file is filled too: {half_full}"
         );
         store.close().await.expect("clean stop");
     });

@@ -65,8 +65,8 @@ impl Fill {
 }
 
 impl<D: Disk> Journal<D> {
-    /// The next step, if there is one: the file in use first, then those in reserve. Nothing before the first commit, since an idle
-    /// shard need not write, and nothing while a full file waits to be recycled, since the disk has better to do.
+    /// The next step, if there is one: of the file in use, and of those in reserve when that is half full. Nothing before the first
+    /// commit, since an idle shard need not write, and nothing while a full file waits to be recycled, since the disk has better to do.
     pub(crate) fn next_fill(&self) -> Option<FillStep<D>> {
         let state = self.state.borrow();
         let (current, position) = state.current.as_ref()?;
@@ -79,8 +79,10 @@ impl<D: Disk> Journal<D> {
             let file = Rc::clone(file);
             Some(FillStep { file, from, bytes })
         };
+        let lead = step.max(self.fill_lead.get());
         let in_reserve = || state.ready.iter().find_map(|file| of(file, 0));
-        of(current, position + step.max(self.fill_lead.get())).or_else(in_reserve)
+        let is_half_full = *position > self.file_bytes() / 2;
+        of(current, position + lead).or_else(|| is_half_full.then(in_reserve).flatten())
     }
 
     fn fill_step(&self) -> u64 {
