@@ -54,7 +54,7 @@ impl RequestHeader {
         w.i16(self.api_key.as_i16());
         w.i16(self.api_version);
         w.i32(self.correlation_id);
-        w.nullable_string(false, self.client_id.as_deref());
+        w.nullable_string(false, self.client_id.as_ref());
         if self.api_key.request_header_version(self.api_version) >= 2 {
             w.tagged_count(0);
         }

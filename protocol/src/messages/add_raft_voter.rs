@@ -58,7 +58,7 @@ impl Struct for AddRaftVoterRequest {
     }
 
     fn write(&self, w: &mut Writer, v: i16) {
-        w.nullable_string(true, self.cluster_id.as_deref());
+        w.nullable_string(true, self.cluster_id.as_ref());
         w.i32(self.timeout_ms);
         w.i32(self.voter_id);
         w.uuid(self.voter_directory_id);
@@ -141,7 +141,7 @@ impl Struct for AddRaftVoterResponse {
     fn write(&self, w: &mut Writer, _v: i16) {
         w.i32(self.throttle_time_ms);
         w.i16(self.error_code.0);
-        w.nullable_string(true, self.error_message.as_deref());
+        w.nullable_string(true, self.error_message.as_ref());
         w.tagged_count(0);
     }
 }

@@ -106,7 +106,7 @@ impl Struct for AlterClientQuotasRequestEntityData {
     fn write(&self, w: &mut Writer, v: i16) {
         let flex = v >= 1;
         w.string(flex, &self.entity_type);
-        w.nullable_string(flex, self.entity_name.as_deref());
+        w.nullable_string(flex, self.entity_name.as_ref());
         if flex {
             w.tagged_count(0);
         }
@@ -220,7 +220,7 @@ impl Struct for AlterClientQuotasResponseEntryData {
     fn write(&self, w: &mut Writer, v: i16) {
         let flex = v >= 1;
         w.i16(self.error_code.0);
-        w.nullable_string(flex, self.error_message.as_deref());
+        w.nullable_string(flex, self.error_message.as_ref());
         w.structs(flex, v, &self.entity);
         if flex {
             w.tagged_count(0);
@@ -259,7 +259,7 @@ impl Struct for AlterClientQuotasResponseEntityData {
     fn write(&self, w: &mut Writer, v: i16) {
         let flex = v >= 1;
         w.string(flex, &self.entity_type);
-        w.nullable_string(flex, self.entity_name.as_deref());
+        w.nullable_string(flex, self.entity_name.as_ref());
         if flex {
             w.tagged_count(0);
         }

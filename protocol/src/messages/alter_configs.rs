@@ -109,7 +109,7 @@ impl Struct for AlterConfigsRequestAlterableConfig {
     fn write(&self, w: &mut Writer, v: i16) {
         let flex = v >= 2;
         w.string(flex, &self.name);
-        w.nullable_string(flex, self.value.as_deref());
+        w.nullable_string(flex, self.value.as_ref());
         if flex {
             w.tagged_count(0);
         }
@@ -194,7 +194,7 @@ impl Struct for AlterConfigsResponseAlterConfigsResourceResponse {
     fn write(&self, w: &mut Writer, v: i16) {
         let flex = v >= 2;
         w.i16(self.error_code.0);
-        w.nullable_string(flex, self.error_message.as_deref());
+        w.nullable_string(flex, self.error_message.as_ref());
         w.i8(self.resource_type);
         w.string(flex, &self.resource_name);
         if flex {

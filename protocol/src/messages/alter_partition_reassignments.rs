@@ -164,7 +164,7 @@ impl Struct for AlterPartitionReassignmentsResponse {
             w.bool(self.allow_replication_factor_change);
         }
         w.i16(self.error_code.0);
-        w.nullable_string(true, self.error_message.as_deref());
+        w.nullable_string(true, self.error_message.as_ref());
         w.structs(true, v, &self.responses);
         w.tagged_count(0);
     }
@@ -224,7 +224,7 @@ impl Struct for ReassignablePartitionResponse {
     fn write(&self, w: &mut Writer, _v: i16) {
         w.i32(self.partition_index);
         w.i16(self.error_code.0);
-        w.nullable_string(true, self.error_message.as_deref());
+        w.nullable_string(true, self.error_message.as_ref());
         w.tagged_count(0);
     }
 }

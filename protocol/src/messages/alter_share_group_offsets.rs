@@ -121,7 +121,7 @@ impl Struct for AlterShareGroupOffsetsResponse {
     fn write(&self, w: &mut Writer, v: i16) {
         w.i32(self.throttle_time_ms);
         w.i16(self.error_code.0);
-        w.nullable_string(true, self.error_message.as_deref());
+        w.nullable_string(true, self.error_message.as_ref());
         w.structs(true, v, &self.responses);
         w.tagged_count(0);
     }
@@ -174,7 +174,7 @@ impl Struct for AlterShareGroupOffsetsResponsePartition {
     fn write(&self, w: &mut Writer, _v: i16) {
         w.i32(self.partition_index);
         w.i16(self.error_code.0);
-        w.nullable_string(true, self.error_message.as_deref());
+        w.nullable_string(true, self.error_message.as_ref());
         w.tagged_count(0);
     }
 }

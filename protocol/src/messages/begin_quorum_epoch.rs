@@ -59,7 +59,7 @@ impl Struct for BeginQuorumEpochRequest {
 
     fn write(&self, w: &mut Writer, v: i16) {
         let flex = v >= 1;
-        w.nullable_string(flex, self.cluster_id.as_deref());
+        w.nullable_string(flex, self.cluster_id.as_ref());
         if v >= 1 {
             w.i32(self.voter_id);
         }

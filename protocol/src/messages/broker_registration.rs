@@ -78,7 +78,7 @@ impl Struct for BrokerRegistrationRequest {
         w.uuid(self.incarnation_id);
         w.structs(true, v, &self.listeners);
         w.structs(true, v, &self.features);
-        w.nullable_string(true, self.rack.as_deref());
+        w.nullable_string(true, self.rack.as_ref());
         if v >= 1 {
             w.bool(self.is_migrating_zk_broker);
         } else {

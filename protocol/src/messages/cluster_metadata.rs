@@ -92,7 +92,7 @@ impl Struct for RegisterBrokerRecord {
         w.i64(self.broker_epoch);
         w.structs(true, v, &self.end_points);
         w.structs(true, v, &self.features);
-        w.nullable_string(true, self.rack.as_deref());
+        w.nullable_string(true, self.rack.as_ref());
         w.bool(self.fenced);
         if v >= 1 {
             w.bool(self.in_controlled_shutdown);
@@ -402,7 +402,7 @@ impl Struct for ConfigRecord {
         w.i8(self.resource_type);
         w.string(true, &self.resource_name);
         w.string(true, &self.name);
-        w.nullable_string(true, self.value.as_deref());
+        w.nullable_string(true, self.value.as_ref());
         w.tagged_count(0);
     }
 }
@@ -825,7 +825,7 @@ impl Struct for ClientQuotaRecordEntityData {
 
     fn write(&self, w: &mut Writer, _v: i16) {
         w.string(true, &self.entity_type);
-        w.nullable_string(true, self.entity_name.as_deref());
+        w.nullable_string(true, self.entity_name.as_ref());
         w.tagged_count(0);
     }
 }
@@ -1145,7 +1145,7 @@ impl Struct for BeginTransactionRecord {
         let tag_0 = self.name.is_some();
         w.tagged_count(u32::from(tag_0));
         if tag_0 {
-            w.tagged_field(0, |w| w.nullable_string(true, self.name.as_deref()));
+            w.tagged_field(0, |w| w.nullable_string(true, self.name.as_ref()));
         }
     }
 }
@@ -1206,7 +1206,7 @@ impl Struct for AbortTransactionRecord {
         let tag_0 = self.reason.is_some();
         w.tagged_count(u32::from(tag_0));
         if tag_0 {
-            w.tagged_field(0, |w| w.nullable_string(true, self.reason.as_deref()));
+            w.tagged_field(0, |w| w.nullable_string(true, self.reason.as_ref()));
         }
     }
 }

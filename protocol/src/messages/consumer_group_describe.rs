@@ -123,7 +123,7 @@ impl Struct for ConsumerGroupDescribeResponseDescribedGroup {
 
     fn write(&self, w: &mut Writer, v: i16) {
         w.i16(self.error_code.0);
-        w.nullable_string(true, self.error_message.as_deref());
+        w.nullable_string(true, self.error_message.as_ref());
         w.string(true, &self.group_id);
         w.string(true, &self.group_state);
         w.i32(self.group_epoch);
@@ -192,13 +192,13 @@ impl Struct for ConsumerGroupDescribeResponseMember {
 
     fn write(&self, w: &mut Writer, v: i16) {
         w.string(true, &self.member_id);
-        w.nullable_string(true, self.instance_id.as_deref());
-        w.nullable_string(true, self.rack_id.as_deref());
+        w.nullable_string(true, self.instance_id.as_ref());
+        w.nullable_string(true, self.rack_id.as_ref());
         w.i32(self.member_epoch);
         w.string(true, &self.client_id);
         w.string(true, &self.client_host);
         w.array(true, &self.subscribed_topic_names);
-        w.nullable_string(true, self.subscribed_topic_regex.as_deref());
+        w.nullable_string(true, self.subscribed_topic_regex.as_ref());
         self.assignment.write(w, v);
         self.target_assignment.write(w, v);
         if v >= 1 {

@@ -73,19 +73,19 @@ impl Struct for ConsumerGroupHeartbeatRequest {
         w.string(true, &self.group_id);
         w.string(true, &self.member_id);
         w.i32(self.member_epoch);
-        w.nullable_string(true, self.instance_id.as_deref());
-        w.nullable_string(true, self.rack_id.as_deref());
+        w.nullable_string(true, self.instance_id.as_ref());
+        w.nullable_string(true, self.rack_id.as_ref());
         w.i32(self.rebalance_timeout_ms);
         w.nullable_array(true, self.subscribed_topic_names.as_deref());
         if v >= 1 {
-            w.nullable_string(true, self.subscribed_topic_regex.as_deref());
+            w.nullable_string(true, self.subscribed_topic_regex.as_ref());
         } else {
             w.absent(
                 self.subscribed_topic_regex.is_none(),
                 "ConsumerGroupHeartbeatRequest.SubscribedTopicRegex",
             );
         }
-        w.nullable_string(true, self.server_assignor.as_deref());
+        w.nullable_string(true, self.server_assignor.as_ref());
         w.nullable_structs(true, v, self.topic_partitions.as_deref());
         w.tagged_count(0);
     }
@@ -155,8 +155,8 @@ impl Struct for ConsumerGroupHeartbeatResponse {
     fn write(&self, w: &mut Writer, v: i16) {
         w.i32(self.throttle_time_ms);
         w.i16(self.error_code.0);
-        w.nullable_string(true, self.error_message.as_deref());
-        w.nullable_string(true, self.member_id.as_deref());
+        w.nullable_string(true, self.error_message.as_ref());
+        w.nullable_string(true, self.member_id.as_ref());
         w.i32(self.member_epoch);
         w.i32(self.heartbeat_interval_ms);
         w.nullable_struct(v, self.assignment.as_ref());

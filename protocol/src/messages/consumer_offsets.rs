@@ -263,8 +263,8 @@ impl Struct for GroupMetadataValue {
         let flex = v >= 4;
         w.string(flex, &self.protocol_type);
         w.i32(self.generation);
-        w.nullable_string(flex, self.protocol.as_deref());
-        w.nullable_string(flex, self.leader.as_deref());
+        w.nullable_string(flex, self.protocol.as_ref());
+        w.nullable_string(flex, self.leader.as_ref());
         if v >= 2 {
             w.i64(self.current_state_timestamp);
         }
@@ -331,7 +331,7 @@ impl Struct for MemberMetadata {
         let flex = v >= 4;
         w.string(flex, &self.member_id);
         if v >= 3 {
-            w.nullable_string(flex, self.group_instance_id.as_deref());
+            w.nullable_string(flex, self.group_instance_id.as_ref());
         }
         w.string(flex, &self.client_id);
         w.string(flex, &self.client_host);
@@ -609,14 +609,14 @@ impl Struct for ConsumerGroupMemberMetadataValue {
     }
 
     fn write(&self, w: &mut Writer, v: i16) {
-        w.nullable_string(true, self.instance_id.as_deref());
-        w.nullable_string(true, self.rack_id.as_deref());
+        w.nullable_string(true, self.instance_id.as_ref());
+        w.nullable_string(true, self.rack_id.as_ref());
         w.string(true, &self.client_id);
         w.string(true, &self.client_host);
         w.array(true, &self.subscribed_topic_names);
-        w.nullable_string(true, self.subscribed_topic_regex.as_deref());
+        w.nullable_string(true, self.subscribed_topic_regex.as_ref());
         w.i32(self.rebalance_timeout_ms);
-        w.nullable_string(true, self.server_assignor.as_deref());
+        w.nullable_string(true, self.server_assignor.as_ref());
         let tag_0 = self.classic_member_metadata != Some(Default::default());
         w.tagged_count(u32::from(tag_0));
         if tag_0 {
@@ -1002,7 +1002,7 @@ impl Struct for ShareGroupMemberMetadataValue {
     }
 
     fn write(&self, w: &mut Writer, _v: i16) {
-        w.nullable_string(true, self.rack_id.as_deref());
+        w.nullable_string(true, self.rack_id.as_ref());
         w.string(true, &self.client_id);
         w.string(true, &self.client_host);
         w.array(true, &self.subscribed_topic_names);
@@ -1673,8 +1673,8 @@ impl Struct for StreamsGroupMemberMetadataValue {
     }
 
     fn write(&self, w: &mut Writer, v: i16) {
-        w.nullable_string(true, self.instance_id.as_deref());
-        w.nullable_string(true, self.rack_id.as_deref());
+        w.nullable_string(true, self.instance_id.as_ref());
+        w.nullable_string(true, self.rack_id.as_ref());
         w.string(true, &self.client_id);
         w.string(true, &self.client_host);
         w.i32(self.rebalance_timeout_ms);

@@ -65,7 +65,7 @@ impl Struct for ConsumerProtocolSubscription {
             w.i32(self.generation_id);
         }
         if v >= 3 {
-            w.nullable_string(false, self.rack_id.as_deref());
+            w.nullable_string(false, self.rack_id.as_ref());
         }
     }
 }

@@ -173,7 +173,7 @@ impl Struct for AclCreationResult {
     fn write(&self, w: &mut Writer, v: i16) {
         let flex = v >= 2;
         w.i16(self.error_code.0);
-        w.nullable_string(flex, self.error_message.as_deref());
+        w.nullable_string(flex, self.error_message.as_ref());
         if flex {
             w.tagged_count(0);
         }

@@ -58,8 +58,8 @@ impl Struct for CreateDelegationTokenRequest {
     fn write(&self, w: &mut Writer, v: i16) {
         let flex = v >= 2;
         if v >= 3 {
-            w.nullable_string(flex, self.owner_principal_type.as_deref());
-            w.nullable_string(flex, self.owner_principal_name.as_deref());
+            w.nullable_string(flex, self.owner_principal_type.as_ref());
+            w.nullable_string(flex, self.owner_principal_name.as_ref());
         } else {
             w.absent(
                 self.owner_principal_type.as_ref().is_some_and(|x| x.is_empty()),

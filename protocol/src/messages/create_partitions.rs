@@ -183,7 +183,7 @@ impl Struct for CreatePartitionsTopicResult {
         let flex = v >= 2;
         w.string(flex, &self.name);
         w.i16(self.error_code.0);
-        w.nullable_string(flex, self.error_message.as_deref());
+        w.nullable_string(flex, self.error_message.as_ref());
         if flex {
             w.tagged_count(0);
         }

@@ -157,7 +157,7 @@ impl Struct for CreatableTopicConfig {
     fn write(&self, w: &mut Writer, v: i16) {
         let flex = v >= 5;
         w.string(flex, &self.name);
-        w.nullable_string(flex, self.value.as_deref());
+        w.nullable_string(flex, self.value.as_ref());
         if flex {
             w.tagged_count(0);
         }
@@ -272,7 +272,7 @@ impl Struct for CreatableTopicResult {
             w.uuid(self.topic_id);
         }
         w.i16(self.error_code.0);
-        w.nullable_string(flex, self.error_message.as_deref());
+        w.nullable_string(flex, self.error_message.as_ref());
         if v >= 5 {
             w.i32(self.num_partitions);
             w.i16(self.replication_factor);
@@ -324,7 +324,7 @@ impl Struct for CreatableTopicConfigs {
 
     fn write(&self, w: &mut Writer, _v: i16) {
         w.string(true, &self.name);
-        w.nullable_string(true, self.value.as_deref());
+        w.nullable_string(true, self.value.as_ref());
         w.bool(self.read_only);
         w.i8(self.config_source);
         w.bool(self.is_sensitive);

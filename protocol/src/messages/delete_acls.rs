@@ -89,10 +89,10 @@ impl Struct for DeleteAclsFilter {
     fn write(&self, w: &mut Writer, v: i16) {
         let flex = v >= 2;
         w.i8(self.resource_type_filter);
-        w.nullable_string(flex, self.resource_name_filter.as_deref());
+        w.nullable_string(flex, self.resource_name_filter.as_ref());
         w.i8(self.pattern_type_filter);
-        w.nullable_string(flex, self.principal_filter.as_deref());
-        w.nullable_string(flex, self.host_filter.as_deref());
+        w.nullable_string(flex, self.principal_filter.as_ref());
+        w.nullable_string(flex, self.host_filter.as_ref());
         w.i8(self.operation);
         w.i8(self.permission_type);
         if flex {
@@ -176,7 +176,7 @@ impl Struct for DeleteAclsFilterResult {
     fn write(&self, w: &mut Writer, v: i16) {
         let flex = v >= 2;
         w.i16(self.error_code.0);
-        w.nullable_string(flex, self.error_message.as_deref());
+        w.nullable_string(flex, self.error_message.as_ref());
         w.structs(flex, v, &self.matching_acls);
         if flex {
             w.tagged_count(0);
@@ -236,7 +236,7 @@ impl Struct for DeleteAclsMatchingAcl {
     fn write(&self, w: &mut Writer, v: i16) {
         let flex = v >= 2;
         w.i16(self.error_code.0);
-        w.nullable_string(flex, self.error_message.as_deref());
+        w.nullable_string(flex, self.error_message.as_ref());
         w.i8(self.resource_type);
         w.string(flex, &self.resource_name);
         w.i8(self.pattern_type);

@@ -95,7 +95,7 @@ impl Struct for DeleteShareGroupOffsetsResponse {
     fn write(&self, w: &mut Writer, v: i16) {
         w.i32(self.throttle_time_ms);
         w.i16(self.error_code.0);
-        w.nullable_string(true, self.error_message.as_deref());
+        w.nullable_string(true, self.error_message.as_ref());
         w.structs(true, v, &self.responses);
         w.tagged_count(0);
     }
@@ -125,7 +125,7 @@ impl Struct for DeleteShareGroupOffsetsResponseTopic {
         w.string(true, &self.topic_name);
         w.uuid(self.topic_id);
         w.i16(self.error_code.0);
-        w.nullable_string(true, self.error_message.as_deref());
+        w.nullable_string(true, self.error_message.as_ref());
         w.tagged_count(0);
     }
 }

@@ -78,7 +78,7 @@ impl Struct for DeleteTopicState {
     }
 
     fn write(&self, w: &mut Writer, _v: i16) {
-        w.nullable_string(true, self.name.as_deref());
+        w.nullable_string(true, self.name.as_ref());
         w.uuid(self.topic_id);
         w.tagged_count(0);
     }
@@ -174,13 +174,13 @@ impl Struct for DeletableTopicResult {
         if self.name.is_none() && v < 6 {
             w.null("DeletableTopicResult.Name");
         }
-        w.nullable_string(flex, self.name.as_deref());
+        w.nullable_string(flex, self.name.as_ref());
         if v >= 6 {
             w.uuid(self.topic_id);
         }
         w.i16(self.error_code.0);
         if v >= 5 {
-            w.nullable_string(flex, self.error_message.as_deref());
+            w.nullable_string(flex, self.error_message.as_ref());
         }
         if flex {
             w.tagged_count(0);

@@ -63,10 +63,10 @@ impl Struct for DescribeAclsRequest {
     fn write(&self, w: &mut Writer, v: i16) {
         let flex = v >= 2;
         w.i8(self.resource_type_filter);
-        w.nullable_string(flex, self.resource_name_filter.as_deref());
+        w.nullable_string(flex, self.resource_name_filter.as_ref());
         w.i8(self.pattern_type_filter);
-        w.nullable_string(flex, self.principal_filter.as_deref());
-        w.nullable_string(flex, self.host_filter.as_deref());
+        w.nullable_string(flex, self.principal_filter.as_ref());
+        w.nullable_string(flex, self.host_filter.as_ref());
         w.i8(self.operation);
         w.i8(self.permission_type);
         if flex {
@@ -125,7 +125,7 @@ impl Struct for DescribeAclsResponse {
         let flex = v >= 2;
         w.i32(self.throttle_time_ms);
         w.i16(self.error_code.0);
-        w.nullable_string(flex, self.error_message.as_deref());
+        w.nullable_string(flex, self.error_message.as_ref());
         w.structs(flex, v, &self.resources);
         if flex {
             w.tagged_count(0);

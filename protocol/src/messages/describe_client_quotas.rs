@@ -81,7 +81,7 @@ impl Struct for ComponentData {
         let flex = v >= 1;
         w.string(flex, &self.entity_type);
         w.i8(self.match_type);
-        w.nullable_string(flex, self.r#match.as_deref());
+        w.nullable_string(flex, self.r#match.as_ref());
         if flex {
             w.tagged_count(0);
         }
@@ -138,7 +138,7 @@ impl Struct for DescribeClientQuotasResponse {
         let flex = v >= 1;
         w.i32(self.throttle_time_ms);
         w.i16(self.error_code.0);
-        w.nullable_string(flex, self.error_message.as_deref());
+        w.nullable_string(flex, self.error_message.as_ref());
         w.nullable_structs(flex, v, self.entries.as_deref());
         if flex {
             w.tagged_count(0);
@@ -206,7 +206,7 @@ impl Struct for DescribeClientQuotasResponseEntityData {
     fn write(&self, w: &mut Writer, v: i16) {
         let flex = v >= 1;
         w.string(flex, &self.entity_type);
-        w.nullable_string(flex, self.entity_name.as_deref());
+        w.nullable_string(flex, self.entity_name.as_ref());
         if flex {
             w.tagged_count(0);
         }

@@ -131,7 +131,7 @@ impl Struct for DescribeClusterResponse {
     fn write(&self, w: &mut Writer, v: i16) {
         w.i32(self.throttle_time_ms);
         w.i16(self.error_code.0);
-        w.nullable_string(true, self.error_message.as_deref());
+        w.nullable_string(true, self.error_message.as_ref());
         if v >= 1 {
             w.i8(self.endpoint_type);
         } else {
@@ -174,7 +174,7 @@ impl Struct for DescribeClusterBroker {
         w.i32(self.broker_id);
         w.string(true, &self.host);
         w.i32(self.port);
-        w.nullable_string(true, self.rack.as_deref());
+        w.nullable_string(true, self.rack.as_ref());
         if v >= 2 {
             w.bool(self.is_fenced);
         } else {

@@ -182,7 +182,7 @@ impl Struct for DescribeConfigsResult {
     fn write(&self, w: &mut Writer, v: i16) {
         let flex = v >= 4;
         w.i16(self.error_code.0);
-        w.nullable_string(flex, self.error_message.as_deref());
+        w.nullable_string(flex, self.error_message.as_ref());
         w.i8(self.resource_type);
         w.string(flex, &self.resource_name);
         w.structs(flex, v, &self.configs);
@@ -245,14 +245,14 @@ impl Struct for DescribeConfigsResourceResult {
     fn write(&self, w: &mut Writer, v: i16) {
         let flex = v >= 4;
         w.string(flex, &self.name);
-        w.nullable_string(flex, self.value.as_deref());
+        w.nullable_string(flex, self.value.as_ref());
         w.bool(self.read_only);
         w.i8(self.config_source);
         w.bool(self.is_sensitive);
         w.structs(flex, v, &self.synonyms);
         if v >= 3 {
             w.i8(self.config_type);
-            w.nullable_string(flex, self.documentation.as_deref());
+            w.nullable_string(flex, self.documentation.as_ref());
         }
         if flex {
             w.tagged_count(0);
@@ -294,7 +294,7 @@ impl Struct for DescribeConfigsSynonym {
     fn write(&self, w: &mut Writer, v: i16) {
         let flex = v >= 4;
         w.string(flex, &self.name);
-        w.nullable_string(flex, self.value.as_deref());
+        w.nullable_string(flex, self.value.as_ref());
         w.i8(self.source);
         if flex {
             w.tagged_count(0);

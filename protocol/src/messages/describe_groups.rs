@@ -158,7 +158,7 @@ impl Struct for DescribeGroupsResponseDescribedGroup {
         let flex = v >= 5;
         w.i16(self.error_code.0);
         if v >= 6 {
-            w.nullable_string(flex, self.error_message.as_deref());
+            w.nullable_string(flex, self.error_message.as_ref());
         } else {
             w.absent(self.error_message.is_none(), "DescribedGroup.ErrorMessage");
         }
@@ -215,7 +215,7 @@ impl Struct for DescribedGroupMember {
         let flex = v >= 5;
         w.string(flex, &self.member_id);
         if v >= 4 {
-            w.nullable_string(flex, self.group_instance_id.as_deref());
+            w.nullable_string(flex, self.group_instance_id.as_ref());
         }
         w.string(flex, &self.client_id);
         w.string(flex, &self.client_host);

@@ -141,7 +141,7 @@ impl Struct for PartitionResponse {
     fn write(&self, w: &mut Writer, v: i16) {
         w.i32(self.partition_index);
         w.i16(self.error_code.0);
-        w.nullable_string(true, self.error_message.as_deref());
+        w.nullable_string(true, self.error_message.as_ref());
         w.structs(true, v, &self.active_producers);
         w.tagged_count(0);
     }

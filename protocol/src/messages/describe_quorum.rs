@@ -132,7 +132,7 @@ impl Struct for DescribeQuorumResponse {
     fn write(&self, w: &mut Writer, v: i16) {
         w.i16(self.error_code.0);
         if v >= 2 {
-            w.nullable_string(true, self.error_message.as_deref());
+            w.nullable_string(true, self.error_message.as_ref());
         }
         w.structs(true, v, &self.topics);
         if v >= 2 {
@@ -217,7 +217,7 @@ impl Struct for DescribeQuorumResponsePartitionData {
         w.i32(self.partition_index);
         w.i16(self.error_code.0);
         if v >= 2 {
-            w.nullable_string(true, self.error_message.as_deref());
+            w.nullable_string(true, self.error_message.as_ref());
         }
         w.i32(self.leader_id);
         w.i32(self.leader_epoch);

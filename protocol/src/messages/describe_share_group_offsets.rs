@@ -151,7 +151,7 @@ impl Struct for DescribeShareGroupOffsetsResponseGroup {
         w.string(true, &self.group_id);
         w.structs(true, v, &self.topics);
         w.i16(self.error_code.0);
-        w.nullable_string(true, self.error_message.as_deref());
+        w.nullable_string(true, self.error_message.as_ref());
         w.tagged_count(0);
     }
 }
@@ -230,7 +230,7 @@ impl Struct for DescribeShareGroupOffsetsResponsePartition {
             w.i64(self.lag);
         }
         w.i16(self.error_code.0);
-        w.nullable_string(true, self.error_message.as_deref());
+        w.nullable_string(true, self.error_message.as_ref());
         w.tagged_count(0);
     }
 }

@@ -173,7 +173,7 @@ impl Struct for DescribeTopicPartitionsResponseTopic {
 
     fn write(&self, w: &mut Writer, v: i16) {
         w.i16(self.error_code.0);
-        w.nullable_string(true, self.name.as_deref());
+        w.nullable_string(true, self.name.as_ref());
         w.uuid(self.topic_id);
         w.bool(self.is_internal);
         w.structs(true, v, &self.partitions);

@@ -111,7 +111,7 @@ impl Struct for DescribeUserScramCredentialsResponse {
     fn write(&self, w: &mut Writer, v: i16) {
         w.i32(self.throttle_time_ms);
         w.i16(self.error_code.0);
-        w.nullable_string(true, self.error_message.as_deref());
+        w.nullable_string(true, self.error_message.as_ref());
         w.structs(true, v, &self.results);
         w.tagged_count(0);
     }
@@ -151,7 +151,7 @@ impl Struct for DescribeUserScramCredentialsResult {
     fn write(&self, w: &mut Writer, v: i16) {
         w.string(true, &self.user);
         w.i16(self.error_code.0);
-        w.nullable_string(true, self.error_message.as_deref());
+        w.nullable_string(true, self.error_message.as_ref());
         w.structs(true, v, &self.credential_infos);
         w.tagged_count(0);
     }

@@ -210,7 +210,7 @@ impl Struct for ElectLeadersResponsePartitionResult {
         let flex = v >= 2;
         w.i32(self.partition_id);
         w.i16(self.error_code.0);
-        w.nullable_string(flex, self.error_message.as_deref());
+        w.nullable_string(flex, self.error_message.as_ref());
         if flex {
             w.tagged_count(0);
         }

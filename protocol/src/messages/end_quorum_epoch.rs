@@ -43,7 +43,7 @@ impl Struct for EndQuorumEpochRequest {
 
     fn write(&self, w: &mut Writer, v: i16) {
         let flex = v >= 1;
-        w.nullable_string(flex, self.cluster_id.as_deref());
+        w.nullable_string(flex, self.cluster_id.as_ref());
         w.structs(flex, v, &self.topics);
         if v >= 1 {
             w.structs(flex, v, &self.leader_endpoints);

@@ -129,7 +129,7 @@ impl Struct for FetchRequest {
             let tag_1 = v >= 15 && self.replica_state != FetchRequestReplicaState::default();
             w.tagged_count(u32::from(tag_0) + u32::from(tag_1));
             if tag_0 {
-                w.tagged_field(0, |w| w.nullable_string(true, self.cluster_id.as_deref()));
+                w.tagged_field(0, |w| w.nullable_string(true, self.cluster_id.as_ref()));
             }
             if tag_1 {
                 w.tagged_field(1, |w| self.replica_state.write(w, v));
@@ -737,7 +737,7 @@ impl Struct for FetchResponseNodeEndpoint {
         w.i32(self.node_id);
         w.string(true, &self.host);
         w.i32(self.port);
-        w.nullable_string(true, self.rack.as_deref());
+        w.nullable_string(true, self.rack.as_ref());
         w.tagged_count(0);
     }
 }

@@ -61,7 +61,7 @@ impl Struct for FetchSnapshotRequest {
         let tag_0 = self.cluster_id.is_some();
         w.tagged_count(u32::from(tag_0));
         if tag_0 {
-            w.tagged_field(0, |w| w.nullable_string(true, self.cluster_id.as_deref()));
+            w.tagged_field(0, |w| w.nullable_string(true, self.cluster_id.as_ref()));
         }
     }
 }

@@ -156,7 +156,7 @@ impl Struct for FindCoordinatorResponse {
             w.absent(self.error_code.0 == 0, "FindCoordinatorResponse.ErrorCode");
         }
         if (1..=3).contains(&v) {
-            w.nullable_string(flex, self.error_message.as_deref());
+            w.nullable_string(flex, self.error_message.as_ref());
         }
         if v <= 3 {
             w.i32(self.node_id);
@@ -224,7 +224,7 @@ impl Struct for FindCoordinatorResponseCoordinator {
         w.string(true, &self.host);
         w.i32(self.port);
         w.i16(self.error_code.0);
-        w.nullable_string(true, self.error_message.as_deref());
+        w.nullable_string(true, self.error_message.as_ref());
         w.tagged_count(0);
     }
 }

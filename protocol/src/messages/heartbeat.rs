@@ -49,7 +49,7 @@ impl Struct for HeartbeatRequest {
         w.i32(self.generation_id);
         w.string(flex, &self.member_id);
         if v >= 3 {
-            w.nullable_string(flex, self.group_instance_id.as_deref());
+            w.nullable_string(flex, self.group_instance_id.as_ref());
         } else {
             w.absent(
                 self.group_instance_id.is_none(),

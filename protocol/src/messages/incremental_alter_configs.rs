@@ -113,7 +113,7 @@ impl Struct for IncrementalAlterConfigsRequestAlterableConfig {
         let flex = v >= 1;
         w.string(flex, &self.name);
         w.i8(self.config_operation);
-        w.nullable_string(flex, self.value.as_deref());
+        w.nullable_string(flex, self.value.as_ref());
         if flex {
             w.tagged_count(0);
         }
@@ -198,7 +198,7 @@ impl Struct for IncrementalAlterConfigsResponseAlterConfigsResourceResponse {
     fn write(&self, w: &mut Writer, v: i16) {
         let flex = v >= 1;
         w.i16(self.error_code.0);
-        w.nullable_string(flex, self.error_message.as_deref());
+        w.nullable_string(flex, self.error_message.as_ref());
         w.i8(self.resource_type);
         w.string(flex, &self.resource_name);
         if flex {

@@ -67,7 +67,7 @@ impl Struct for InitProducerIdRequest {
 
     fn write(&self, w: &mut Writer, v: i16) {
         let flex = v >= 2;
-        w.nullable_string(flex, self.transactional_id.as_deref());
+        w.nullable_string(flex, self.transactional_id.as_ref());
         w.i32(self.transaction_timeout_ms);
         if v >= 3 {
             w.i64(self.producer_id);

@@ -81,7 +81,7 @@ impl Struct for JoinGroupRequest {
         }
         w.string(flex, &self.member_id);
         if v >= 5 {
-            w.nullable_string(flex, self.group_instance_id.as_deref());
+            w.nullable_string(flex, self.group_instance_id.as_ref());
         } else {
             w.absent(
                 self.group_instance_id.is_none(),
@@ -91,7 +91,7 @@ impl Struct for JoinGroupRequest {
         w.string(flex, &self.protocol_type);
         w.structs(flex, v, &self.protocols);
         if v >= 8 {
-            w.nullable_string(flex, self.reason.as_deref());
+            w.nullable_string(flex, self.reason.as_ref());
         }
         if flex {
             w.tagged_count(0);
@@ -210,12 +210,12 @@ impl Struct for JoinGroupResponse {
         w.i16(self.error_code.0);
         w.i32(self.generation_id);
         if v >= 7 {
-            w.nullable_string(flex, self.protocol_type.as_deref());
+            w.nullable_string(flex, self.protocol_type.as_ref());
         }
         if self.protocol_name.is_none() && v < 7 {
             w.null("JoinGroupResponse.ProtocolName");
         }
-        w.nullable_string(flex, self.protocol_name.as_deref());
+        w.nullable_string(flex, self.protocol_name.as_ref());
         w.string(flex, &self.leader);
         if v >= 9 {
             w.bool(self.skip_assignment);
@@ -258,7 +258,7 @@ impl Struct for JoinGroupResponseMember {
         let flex = v >= 6;
         w.string(flex, &self.member_id);
         if v >= 5 {
-            w.nullable_string(flex, self.group_instance_id.as_deref());
+            w.nullable_string(flex, self.group_instance_id.as_ref());
         }
         w.bytes(flex, &self.metadata);
         if flex {

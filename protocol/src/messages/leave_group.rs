@@ -90,9 +90,9 @@ impl Struct for MemberIdentity {
     fn write(&self, w: &mut Writer, v: i16) {
         let flex = v >= 4;
         w.string(flex, &self.member_id);
-        w.nullable_string(flex, self.group_instance_id.as_deref());
+        w.nullable_string(flex, self.group_instance_id.as_ref());
         if v >= 5 {
-            w.nullable_string(flex, self.reason.as_deref());
+            w.nullable_string(flex, self.reason.as_ref());
         }
         if flex {
             w.tagged_count(0);
@@ -190,7 +190,7 @@ impl Struct for MemberResponse {
     fn write(&self, w: &mut Writer, v: i16) {
         let flex = v >= 4;
         w.string(flex, &self.member_id);
-        w.nullable_string(flex, self.group_instance_id.as_deref());
+        w.nullable_string(flex, self.group_instance_id.as_ref());
         w.i16(self.error_code.0);
         if flex {
             w.tagged_count(0);

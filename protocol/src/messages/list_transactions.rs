@@ -66,7 +66,7 @@ impl Struct for ListTransactionsRequest {
             );
         }
         if v >= 2 {
-            w.nullable_string(true, self.transactional_id_pattern.as_deref());
+            w.nullable_string(true, self.transactional_id_pattern.as_ref());
         } else {
             w.absent(
                 self.transactional_id_pattern.is_none(),

@@ -143,7 +143,7 @@ impl Struct for MetadataRequestTopic {
         if self.name.is_none() && v < 10 {
             w.null("MetadataRequestTopic.Name");
         }
-        w.nullable_string(flex, self.name.as_deref());
+        w.nullable_string(flex, self.name.as_ref());
         if flex {
             w.tagged_count(0);
         }
@@ -227,7 +227,7 @@ impl Struct for MetadataResponse {
         }
         w.structs(flex, v, &self.brokers);
         if v >= 2 {
-            w.nullable_string(flex, self.cluster_id.as_deref());
+            w.nullable_string(flex, self.cluster_id.as_ref());
         }
         if v >= 1 {
             w.i32(self.controller_id);
@@ -282,7 +282,7 @@ impl Struct for MetadataResponseBroker {
         w.string(flex, &self.host);
         w.i32(self.port);
         if v >= 1 {
-            w.nullable_string(flex, self.rack.as_deref());
+            w.nullable_string(flex, self.rack.as_ref());
         }
         if flex {
             w.tagged_count(0);
@@ -349,7 +349,7 @@ impl Struct for MetadataResponseTopic {
         if self.name.is_none() && v < 12 {
             w.null("MetadataResponseTopic.Name");
         }
-        w.nullable_string(flex, self.name.as_deref());
+        w.nullable_string(flex, self.name.as_ref());
         if v >= 10 {
             w.uuid(self.topic_id);
         }

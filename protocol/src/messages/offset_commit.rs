@@ -69,7 +69,7 @@ impl Struct for OffsetCommitRequest {
         w.i32(self.generation_id_or_member_epoch);
         w.string(flex, &self.member_id);
         if v >= 7 {
-            w.nullable_string(flex, self.group_instance_id.as_deref());
+            w.nullable_string(flex, self.group_instance_id.as_ref());
         } else {
             w.absent(
                 self.group_instance_id.is_none(),
@@ -172,7 +172,7 @@ impl Struct for OffsetCommitRequestPartition {
         if v >= 6 {
             w.i32(self.committed_leader_epoch);
         }
-        w.nullable_string(flex, self.committed_metadata.as_deref());
+        w.nullable_string(flex, self.committed_metadata.as_ref());
         if flex {
             w.tagged_count(0);
         }

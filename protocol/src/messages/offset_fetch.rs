@@ -164,7 +164,7 @@ impl Struct for OffsetFetchRequestGroup {
     fn write(&self, w: &mut Writer, v: i16) {
         w.string(true, &self.group_id);
         if v >= 9 {
-            w.nullable_string(true, self.member_id.as_deref());
+            w.nullable_string(true, self.member_id.as_ref());
             w.i32(self.member_epoch);
         }
         w.nullable_structs(true, v, self.topics.as_deref());
@@ -355,7 +355,7 @@ impl Struct for OffsetFetchResponsePartition {
         if v >= 5 {
             w.i32(self.committed_leader_epoch);
         }
-        w.nullable_string(flex, self.metadata.as_deref());
+        w.nullable_string(flex, self.metadata.as_ref());
         w.i16(self.error_code.0);
         if flex {
             w.tagged_count(0);
@@ -463,7 +463,7 @@ impl Struct for OffsetFetchResponsePartitions {
         w.i32(self.partition_index);
         w.i64(self.committed_offset);
         w.i32(self.committed_leader_epoch);
-        w.nullable_string(true, self.metadata.as_deref());
+        w.nullable_string(true, self.metadata.as_ref());
         w.i16(self.error_code.0);
         w.tagged_count(0);
     }

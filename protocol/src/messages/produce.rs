@@ -44,7 +44,7 @@ impl Struct for ProduceRequest {
 
     fn write(&self, w: &mut Writer, v: i16) {
         let flex = v >= 9;
-        w.nullable_string(flex, self.transactional_id.as_deref());
+        w.nullable_string(flex, self.transactional_id.as_ref());
         w.i16(self.acks);
         w.i32(self.timeout_ms);
         w.structs(flex, v, &self.topic_data);
@@ -293,7 +293,7 @@ impl Struct for PartitionProduceResponse {
         }
         if v >= 8 {
             w.structs(flex, v, &self.record_errors);
-            w.nullable_string(flex, self.error_message.as_deref());
+            w.nullable_string(flex, self.error_message.as_ref());
         }
         if flex {
             let tag_0 = v >= 10 && self.current_leader != ProduceResponseLeaderIdAndEpoch::default();
@@ -333,7 +333,7 @@ impl Struct for BatchIndexAndErrorMessage {
     fn write(&self, w: &mut Writer, v: i16) {
         let flex = v >= 9;
         w.i32(self.batch_index);
-        w.nullable_string(flex, self.batch_index_error_message.as_deref());
+        w.nullable_string(flex, self.batch_index_error_message.as_ref());
         if flex {
             w.tagged_count(0);
         }
@@ -396,7 +396,7 @@ impl Struct for ProduceResponseNodeEndpoint {
         w.i32(self.node_id);
         w.string(true, &self.host);
         w.i32(self.port);
-        w.nullable_string(true, self.rack.as_deref());
+        w.nullable_string(true, self.rack.as_ref());
         w.tagged_count(0);
     }
 }

@@ -187,7 +187,7 @@ impl Struct for ReadShareGroupStateSummaryResponsePartitionResult {
     fn write(&self, w: &mut Writer, v: i16) {
         w.i32(self.partition);
         w.i16(self.error_code.0);
-        w.nullable_string(true, self.error_message.as_deref());
+        w.nullable_string(true, self.error_message.as_ref());
         w.i32(self.state_epoch);
         w.i32(self.leader_epoch);
         w.i64(self.start_offset);

@@ -95,7 +95,7 @@ impl Struct for SaslAuthenticateResponse {
     fn write(&self, w: &mut Writer, v: i16) {
         let flex = v >= 2;
         w.i16(self.error_code.0);
-        w.nullable_string(flex, self.error_message.as_deref());
+        w.nullable_string(flex, self.error_message.as_ref());
         w.bytes(flex, &self.auth_bytes);
         if v >= 1 {
             w.i64(self.session_lifetime_ms);

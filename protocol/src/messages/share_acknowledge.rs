@@ -55,8 +55,8 @@ impl Struct for ShareAcknowledgeRequest {
     }
 
     fn write(&self, w: &mut Writer, v: i16) {
-        w.nullable_string(true, self.group_id.as_deref());
-        w.nullable_string(true, self.member_id.as_deref());
+        w.nullable_string(true, self.group_id.as_ref());
+        w.nullable_string(true, self.member_id.as_ref());
         w.i32(self.share_session_epoch);
         if v >= 2 {
             w.bool(self.is_renew_ack);
@@ -182,7 +182,7 @@ impl Struct for ShareAcknowledgeResponse {
     fn write(&self, w: &mut Writer, v: i16) {
         w.i32(self.throttle_time_ms);
         w.i16(self.error_code.0);
-        w.nullable_string(true, self.error_message.as_deref());
+        w.nullable_string(true, self.error_message.as_ref());
         if v >= 2 {
             w.i32(self.acquisition_lock_timeout_ms);
         }
@@ -238,7 +238,7 @@ impl Struct for ShareAcknowledgeResponsePartitionData {
     fn write(&self, w: &mut Writer, v: i16) {
         w.i32(self.partition_index);
         w.i16(self.error_code.0);
-        w.nullable_string(true, self.error_message.as_deref());
+        w.nullable_string(true, self.error_message.as_ref());
         self.current_leader.write(w, v);
         w.tagged_count(0);
     }
@@ -291,7 +291,7 @@ impl Struct for ShareAcknowledgeResponseNodeEndpoint {
         w.i32(self.node_id);
         w.string(true, &self.host);
         w.i32(self.port);
-        w.nullable_string(true, self.rack.as_deref());
+        w.nullable_string(true, self.rack.as_ref());
         w.tagged_count(0);
     }
 }

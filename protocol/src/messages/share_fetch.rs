@@ -77,8 +77,8 @@ impl Struct for ShareFetchRequest {
     }
 
     fn write(&self, w: &mut Writer, v: i16) {
-        w.nullable_string(true, self.group_id.as_deref());
-        w.nullable_string(true, self.member_id.as_deref());
+        w.nullable_string(true, self.group_id.as_ref());
+        w.nullable_string(true, self.member_id.as_ref());
         w.i32(self.share_session_epoch);
         w.i32(self.max_wait_ms);
         w.i32(self.min_bytes);
@@ -231,7 +231,7 @@ impl Struct for ShareFetchResponse {
     fn write(&self, w: &mut Writer, v: i16) {
         w.i32(self.throttle_time_ms);
         w.i16(self.error_code.0);
-        w.nullable_string(true, self.error_message.as_deref());
+        w.nullable_string(true, self.error_message.as_ref());
         w.i32(self.acquisition_lock_timeout_ms);
         w.structs(true, v, &self.responses);
         w.structs(true, v, &self.node_endpoints);
@@ -293,9 +293,9 @@ impl Struct for ShareFetchResponsePartitionData {
     fn write(&self, w: &mut Writer, v: i16) {
         w.i32(self.partition_index);
         w.i16(self.error_code.0);
-        w.nullable_string(true, self.error_message.as_deref());
+        w.nullable_string(true, self.error_message.as_ref());
         w.i16(self.acknowledge_error_code.0);
-        w.nullable_string(true, self.acknowledge_error_message.as_deref());
+        w.nullable_string(true, self.acknowledge_error_message.as_ref());
         self.current_leader.write(w, v);
         w.records(true, &self.records);
         w.structs(true, v, &self.acquired_records);
@@ -376,7 +376,7 @@ impl Struct for ShareFetchResponseNodeEndpoint {
         w.i32(self.node_id);
         w.string(true, &self.host);
         w.i32(self.port);
-        w.nullable_string(true, self.rack.as_deref());
+        w.nullable_string(true, self.rack.as_ref());
         w.tagged_count(0);
     }
 }

@@ -123,7 +123,7 @@ impl Struct for ShareGroupDescribeResponseDescribedGroup {
 
     fn write(&self, w: &mut Writer, v: i16) {
         w.i16(self.error_code.0);
-        w.nullable_string(true, self.error_message.as_deref());
+        w.nullable_string(true, self.error_message.as_ref());
         w.string(true, &self.group_id);
         w.string(true, &self.group_state);
         w.i32(self.group_epoch);
@@ -163,7 +163,7 @@ impl Struct for ShareGroupDescribeResponseMember {
 
     fn write(&self, w: &mut Writer, v: i16) {
         w.string(true, &self.member_id);
-        w.nullable_string(true, self.rack_id.as_deref());
+        w.nullable_string(true, self.rack_id.as_ref());
         w.i32(self.member_epoch);
         w.string(true, &self.client_id);
         w.string(true, &self.client_host);

@@ -43,7 +43,7 @@ impl Struct for ShareGroupHeartbeatRequest {
         w.string(true, &self.group_id);
         w.string(true, &self.member_id);
         w.i32(self.member_epoch);
-        w.nullable_string(true, self.rack_id.as_deref());
+        w.nullable_string(true, self.rack_id.as_ref());
         w.nullable_array(true, self.subscribed_topic_names.as_deref());
         w.tagged_count(0);
     }
@@ -90,8 +90,8 @@ impl Struct for ShareGroupHeartbeatResponse {
     fn write(&self, w: &mut Writer, v: i16) {
         w.i32(self.throttle_time_ms);
         w.i16(self.error_code.0);
-        w.nullable_string(true, self.error_message.as_deref());
-        w.nullable_string(true, self.member_id.as_deref());
+        w.nullable_string(true, self.error_message.as_ref());
+        w.nullable_string(true, self.member_id.as_ref());
         w.i32(self.member_epoch);
         w.i32(self.heartbeat_interval_ms);
         w.nullable_struct(v, self.assignment.as_ref());

@@ -123,7 +123,7 @@ impl Struct for StreamsGroupDescribeResponseDescribedGroup {
 
     fn write(&self, w: &mut Writer, v: i16) {
         w.i16(self.error_code.0);
-        w.nullable_string(true, self.error_message.as_deref());
+        w.nullable_string(true, self.error_message.as_ref());
         w.string(true, &self.group_id);
         w.string(true, &self.group_state);
         w.i32(self.group_epoch);
@@ -235,8 +235,8 @@ impl Struct for StreamsGroupDescribeResponseMember {
     fn write(&self, w: &mut Writer, v: i16) {
         w.string(true, &self.member_id);
         w.i32(self.member_epoch);
-        w.nullable_string(true, self.instance_id.as_deref());
-        w.nullable_string(true, self.rack_id.as_deref());
+        w.nullable_string(true, self.instance_id.as_ref());
+        w.nullable_string(true, self.rack_id.as_ref());
         w.string(true, &self.client_id);
         w.string(true, &self.client_host);
         w.i32(self.topology_epoch);

@@ -92,14 +92,14 @@ impl Struct for StreamsGroupHeartbeatRequest {
         w.string(true, &self.member_id);
         w.i32(self.member_epoch);
         w.i32(self.endpoint_information_epoch);
-        w.nullable_string(true, self.instance_id.as_deref());
-        w.nullable_string(true, self.rack_id.as_deref());
+        w.nullable_string(true, self.instance_id.as_ref());
+        w.nullable_string(true, self.rack_id.as_ref());
         w.i32(self.rebalance_timeout_ms);
         w.nullable_struct(v, self.topology.as_ref());
         w.nullable_structs(true, v, self.active_tasks.as_deref());
         w.nullable_structs(true, v, self.standby_tasks.as_deref());
         w.nullable_structs(true, v, self.warmup_tasks.as_deref());
-        w.nullable_string(true, self.process_id.as_deref());
+        w.nullable_string(true, self.process_id.as_ref());
         w.nullable_struct(v, self.user_endpoint.as_ref());
         w.nullable_structs(true, v, self.client_tags.as_deref());
         w.nullable_structs(true, v, self.task_offsets.as_deref());
@@ -396,7 +396,7 @@ impl Struct for StreamsGroupHeartbeatResponse {
     fn write(&self, w: &mut Writer, v: i16) {
         w.i32(self.throttle_time_ms);
         w.i16(self.error_code.0);
-        w.nullable_string(true, self.error_message.as_deref());
+        w.nullable_string(true, self.error_message.as_ref());
         w.string(true, &self.member_id);
         w.i32(self.member_epoch);
         w.i32(self.heartbeat_interval_ms);

@@ -59,7 +59,7 @@ impl Struct for SyncGroupRequest {
         w.i32(self.generation_id);
         w.string(flex, &self.member_id);
         if v >= 3 {
-            w.nullable_string(flex, self.group_instance_id.as_deref());
+            w.nullable_string(flex, self.group_instance_id.as_ref());
         } else {
             w.absent(
                 self.group_instance_id.is_none(),
@@ -67,8 +67,8 @@ impl Struct for SyncGroupRequest {
             );
         }
         if v >= 5 {
-            w.nullable_string(flex, self.protocol_type.as_deref());
-            w.nullable_string(flex, self.protocol_name.as_deref());
+            w.nullable_string(flex, self.protocol_type.as_ref());
+            w.nullable_string(flex, self.protocol_name.as_ref());
         }
         w.structs(flex, v, &self.assignments);
         if flex {
@@ -157,8 +157,8 @@ impl Struct for SyncGroupResponse {
         }
         w.i16(self.error_code.0);
         if v >= 5 {
-            w.nullable_string(flex, self.protocol_type.as_deref());
-            w.nullable_string(flex, self.protocol_name.as_deref());
+            w.nullable_string(flex, self.protocol_type.as_ref());
+            w.nullable_string(flex, self.protocol_name.as_ref());
         }
         w.bytes(flex, &self.assignment);
         if flex {

@@ -77,7 +77,7 @@ impl Struct for TxnOffsetCommitRequest {
         if v >= 3 {
             w.i32(self.generation_id);
             w.string(flex, &self.member_id);
-            w.nullable_string(flex, self.group_instance_id.as_deref());
+            w.nullable_string(flex, self.group_instance_id.as_ref());
         } else {
             w.absent(self.generation_id == -1, "TxnOffsetCommitRequest.GenerationId");
             w.absent(self.member_id.is_empty(), "TxnOffsetCommitRequest.MemberId");
@@ -166,7 +166,7 @@ impl Struct for TxnOffsetCommitRequestPartition {
         if v >= 2 {
             w.i32(self.committed_leader_epoch);
         }
-        w.nullable_string(flex, self.committed_metadata.as_deref());
+        w.nullable_string(flex, self.committed_metadata.as_ref());
         if flex {
             w.tagged_count(0);
         }

@@ -163,7 +163,7 @@ impl Struct for UpdateFeaturesResponse {
     fn write(&self, w: &mut Writer, v: i16) {
         w.i32(self.throttle_time_ms);
         w.i16(self.error_code.0);
-        w.nullable_string(true, self.error_message.as_deref());
+        w.nullable_string(true, self.error_message.as_ref());
         if v <= 1 {
             w.structs(true, v, &self.results);
         }
@@ -202,7 +202,7 @@ impl Struct for UpdatableFeatureResult {
     fn write(&self, w: &mut Writer, _v: i16) {
         w.string(true, &self.feature);
         w.i16(self.error_code.0);
-        w.nullable_string(true, self.error_message.as_deref());
+        w.nullable_string(true, self.error_message.as_ref());
         w.tagged_count(0);
     }
 }

@@ -55,7 +55,7 @@ impl Struct for UpdateRaftVoterRequest {
     }
 
     fn write(&self, w: &mut Writer, v: i16) {
-        w.nullable_string(true, self.cluster_id.as_deref());
+        w.nullable_string(true, self.cluster_id.as_ref());
         w.i32(self.current_leader_epoch);
         w.i32(self.voter_id);
         w.uuid(self.voter_directory_id);

@@ -49,7 +49,7 @@ impl Struct for VoteRequest {
     }
 
     fn write(&self, w: &mut Writer, v: i16) {
-        w.nullable_string(true, self.cluster_id.as_deref());
+        w.nullable_string(true, self.cluster_id.as_ref());
         if v >= 1 {
             w.i32(self.voter_id);
         }

@@ -221,7 +221,7 @@ impl Struct for WriteShareGroupStateResponsePartitionResult {
     fn write(&self, w: &mut Writer, _v: i16) {
         w.i32(self.partition);
         w.i16(self.error_code.0);
-        w.nullable_string(true, self.error_message.as_deref());
+        w.nullable_string(true, self.error_message.as_ref());
         w.tagged_count(0);
     }
 }

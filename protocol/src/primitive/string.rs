@@ -6,7 +6,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 
-use bytes::{BufMut, Bytes};
+use bytes::Bytes;
 
 use crate::error::{DecodeError, DecodeFault};
 use crate::reader::{LengthForm, Reader};
@@ -209,8 +209,9 @@ impl Reader {
 }
 
 impl Writer {
-    /// A string; longer than 32,767 bytes is an [`EncodeFault::TooLong`](crate::EncodeFault::TooLong).
-    pub fn string(&mut self, compact: bool, text: &str) {
+    /// A string, spliced in if it is long; longer than 32,767 bytes is an
+    /// [`EncodeFault::TooLong`](crate::EncodeFault::TooLong).
+    pub fn string(&mut self, compact: bool, text: &Str) {
         if text.len() > i16::MAX as usize {
             return self.too_long(text.len());
         }
@@ -219,11 +220,11 @@ impl Writer {
         } else {
             self.i16(text.len() as i16);
         }
-        self.tail_mut().put_slice(text.as_bytes());
+        self.splice(text.as_bytes());
     }
 
     /// A string or null.
-    pub fn nullable_string(&mut self, compact: bool, text: Option<&str>) {
+    pub fn nullable_string(&mut self, compact: bool, text: Option<&Str>) {
         match text {
             Some(text) => self.string(compact, text),
             None if compact => self.uvarint(0),
@@ -240,6 +241,7 @@ mod tests {
 
     use super::*;
     use crate::reader::DecodeLimits;
+    use crate::writer::SPLICE_BYTES_MIN;
 
     #[test]
     fn a_str_finds_and_is_found_as_str() {
@@ -293,19 +295,29 @@ mod tests {
     fn a_string_too_long_for_its_length_is_an_error_of_the_writer() {
         for compact in [false, true] {
             let mut w = Writer::new();
-            w.string(compact, &"x".repeat(40_000));
+            w.string(compact, &Str::from("x".repeat(40_000)));
             assert!(w.into_bytes().is_err());
         }
+    }
+
+    #[test]
+    fn a_long_string_is_not_copied() {
+        let text = Str::from("x".repeat(SPLICE_BYTES_MIN));
+        let mut w = Writer::new();
+        w.string(false, &text);
+        let chunks = w.finish().unwrap();
+        assert_eq!(chunks[1].as_ptr(), text.as_bytes().as_ptr());
     }
 
     proptest! {
         #[test]
         fn every_string_comes_back(text: Option<String>, compact: bool) {
             let mut w = Writer::new();
-            w.nullable_string(compact, text.as_deref());
+            let text = text.map(Str::from);
+            w.nullable_string(compact, text.as_ref());
             let mut r = Reader::new(w.into_bytes().unwrap());
             let read = r.nullable_string(compact).unwrap();
-            prop_assert_eq!(read.as_deref(), text.as_deref());
+            prop_assert_eq!(read, text);
             prop_assert_eq!(r.remaining(), 0);
         }
     }

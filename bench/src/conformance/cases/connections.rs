@@ -480,7 +480,8 @@ fn headers(d: &mut Dialogue<'_>) -> Result<()> {
             writer.i16(ApiKey::Metadata.as_i16());
             writer.i16(version);
             writer.i32(9);
-            writer.nullable_string(false, client_id);
+            let client_id = client_id.map(|id| Str::from(id.to_owned()));
+            writer.nullable_string(false, client_id.as_ref());
             if is_flexible {
                 writer.tagged_count(0);
             }

@@ -376,7 +376,7 @@ impl Emitter<'_> {
             }
             (Base::Struct(_), true) => format!("w.nullable_struct(v, {place}.as_ref());"),
             (Base::String, false) => format!("w.string({flex}, &{place});"),
-            (Base::String, true) => format!("w.nullable_string({flex}, {place}.as_deref());"),
+            (Base::String, true) => format!("w.nullable_string({flex}, {place}.as_ref());"),
             (Base::Bytes, false) => format!("w.bytes({flex}, &{place});"),
             (Base::Bytes, true) => format!("w.nullable_bytes({flex}, {place}.as_ref());"),
             (Base::Records, false) => format!("w.records({flex}, &{place});"),
