@@ -110,20 +110,30 @@ pub fn divide(bytes: u64, shards: u16, request_bytes_max: usize) -> ShardMemory 
     let compaction = (SHARD_BYTES_BASE / 32 + extra / 16).min(COMPACTION_BYTES_MAX / shards);
     let cache = (SHARD_BYTES_BASE / 32 * 3 + extra / 4).min(CACHE_BYTES_MAX / shards);
     let write = SHARD_BYTES_BASE / 4 + extra / 8;
-    let responses = SHARD_BYTES_BASE / 8 + extra / 16;
+    let small_responses = SHARD_BYTES_BASE / 64 + extra / 128;
+    let responses = SHARD_BYTES_BASE / 8 + extra / 16 - small_responses;
     let reserved = SHARD_BYTES_BASE / 16 + extra / 32;
     let coordinators = SHARD_BYTES_BASE / 16 + extra / 16;
     let small = SHARD_BYTES_BASE / 16 + extra / 32;
     let read_ahead = (SHARD_BYTES_BASE / 16 + extra / 16).min(READ_AHEAD_BYTES_MAX / shards);
     let fetches = largest + (extra / 8).min(FETCH_BYTES_MAX);
-    let others =
-        cache + compaction + 2 * write + responses + reserved + coordinators + small + read_ahead + fetches;
+    let others = cache
+        + compaction
+        + 2 * write
+        + responses
+        + small_responses
+        + reserved
+        + coordinators
+        + small
+        + read_ahead
+        + fetches;
     let requests = (all / shards).saturating_sub(others).max(largest);
     let mut classes = [ClassLimits::default(); BUDGET_CLASSES];
     for (class, max_bytes) in [
         (BudgetClass::Requests, requests),
         (BudgetClass::SmallRequests, small),
         (BudgetClass::Responses, responses),
+        (BudgetClass::SmallResponses, small_responses),
         (BudgetClass::Fetches, fetches),
     ] {
         classes[class as usize].max_bytes = max_bytes;
@@ -140,7 +150,7 @@ pub fn divide(bytes: u64, shards: u16, request_bytes_max: usize) -> ShardMemory 
     }
     let limits = BudgetLimits {
         classes,
-        shared_bytes: requests + small + responses + fetches,
+        shared_bytes: requests + small + responses + small_responses + fetches,
     };
     let bytes = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
     ShardMemory {

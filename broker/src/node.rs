@@ -23,6 +23,7 @@ use crate::api::fetch_sessions::SessionStep;
 use crate::api::init_producer_id::ProducerIds;
 use crate::config::settings::Settings;
 use crate::control::{CONTROLLER_SHARD, CommandReply};
+use crate::listener::answer::SharedPieces;
 use crate::listener::complaints::Complaints;
 use crate::log_dirs::LogDirs;
 use crate::observe::metrics::Metrics;
@@ -88,6 +89,8 @@ pub struct Broker<E: Env> {
     pub codecs: RefCell<CodecContexts>,
     view: RefCell<Rc<View>>,
     viewed: Notify,
+    /// What answers on their way to clients share with what is kept here.
+    pub(crate) shared_pieces: Rc<SharedPieces>,
     /// What this shard has said about bad connections.
     pub complaints: RefCell<Complaints>,
     is_stopping: Cell<bool>,
@@ -121,6 +124,7 @@ impl<E: Env> Broker<E> {
             codecs: RefCell::default(),
             view: RefCell::new(Rc::new(view)),
             viewed: Notify::new(),
+            shared_pieces: Rc::default(),
             complaints: RefCell::default(),
             is_stopping: Cell::new(false),
             stopping: Notify::new(),

@@ -34,13 +34,15 @@ pub enum BudgetClass {
     Fetches,
     /// The smallest receive buffer of each connection: who asks little does not wait behind large requests.
     SmallRequests,
+    /// Small answers: who is answered in a few bytes does not wait behind peers that do not read large answers.
+    SmallResponses,
 }
 
 /// One charge takes at most this part of its class above the least it needs.
 const GENEROUS_SHARE: u64 = 8;
 
 /// How many classes there are.
-pub const BUDGET_CLASSES: usize = 9;
+pub const BUDGET_CLASSES: usize = 10;
 
 impl BudgetClass {
     /// All of them, in the order of their numbers.
@@ -54,6 +56,7 @@ impl BudgetClass {
         Self::Coordinator,
         Self::Fetches,
         Self::SmallRequests,
+        Self::SmallResponses,
     ];
 
     /// The name used in metrics.
@@ -69,6 +72,7 @@ impl BudgetClass {
             Self::Coordinator => "coordinator",
             Self::Fetches => "fetches",
             Self::SmallRequests => "small_requests",
+            Self::SmallResponses => "small_responses",
         }
     }
 }

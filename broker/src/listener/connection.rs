@@ -18,6 +18,7 @@ use shard::net::{ByteReader, ByteStream, ByteWriter};
 use shard::trace::Trace;
 use storage::notify::Notify;
 
+use super::answer::{Answer, AnswerCharge};
 use super::intake::{Intake, Room};
 use super::progress::{FrameProgress, LOOK_INTERVAL, Verdict};
 use super::send::{Sent, send};
@@ -68,13 +69,6 @@ impl ConnectionInfo {
         self.closed.set(true);
         self.changed.notify();
     }
-}
-
-/// An encoded answer, charged until the kernel has it.
-struct Answer {
-    chunks: Vec<Bytes>,
-    charge: Option<Charge>,
-    trace: Option<Traced>,
 }
 
 /// The state that the tasks of a connection share.
@@ -284,7 +278,7 @@ async fn start_request<E: Env>(
     if shared.is_aborted.get() {
         return Err(CloseReason::Aborted);
     }
-    if broker.budget.is_pressed(BudgetClass::Responses) {
+    if broker.budget.is_pressed(BudgetClass::Responses) && !request::has_small_answer(&frame) {
         // Answers wait for memory: a request that would make more of them waits behind them.
         drop(broker.budget.charge(BudgetClass::Responses, 1).await);
     }
@@ -324,15 +318,11 @@ async fn finish<E: Env>(
         traced.trace.encoded(broker.env.now());
     }
     let answer = match outcome {
-        Outcome::Answer(chunks, Some(charge)) => Some(Answer {
-            chunks,
-            charge: Some(charge),
-            trace,
-        }),
-        Outcome::Answer(chunks, None) => {
-            let bytes = chunks.iter().map(|c| c.len() as u64).sum();
-            // An answer above the ceiling (a very small budget) goes out uncharged: it exists already.
-            let charge = broker.budget.charge(BudgetClass::Responses, bytes).await.ok();
+        Outcome::Answer(chunks, charged) => {
+            let charge = match charged {
+                Some(charge) => AnswerCharge::made_before(charge),
+                None => AnswerCharge::of(&broker.budget, &broker.shared_pieces, &chunks).await,
+            };
             Some(Answer {
                 chunks,
                 charge,
@@ -407,13 +397,13 @@ fn next_step(
     shared: &Shared,
     env: &impl Env,
     chunks: &mut VecDeque<Bytes>,
-    charges: &mut Vec<Charge>,
+    charges: &mut Vec<AnswerCharge>,
     traces: &mut Vec<Traced>,
 ) -> Option<Step> {
     let mut order = shared.order.borrow_mut();
     while let Some(answer) = order.poll_answer() {
         chunks.extend(answer.chunks);
-        charges.extend(answer.charge);
+        charges.push(answer.charge);
         if let Some(traced) = answer.trace {
             traced.trace.its_turn(env.now());
             traces.push(traced);

@@ -1,5 +1,6 @@
 //! Sockets: connections and what they owe their clients.
 
+pub(crate) mod answer;
 pub mod complaints;
 pub mod connection;
 mod intake;

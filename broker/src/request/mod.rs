@@ -10,6 +10,7 @@ use std::io;
 use std::pin::Pin;
 
 use bytes::Bytes;
+use protocol::ApiKey;
 use shard::budget::Charge;
 use shard::connection::order::Kind;
 
@@ -77,4 +78,20 @@ pub fn kind_of(frame: &Bytes) -> Kind {
         Some([0, 0]) => Kind::Produce,
         _ => Kind::Exclusive,
     }
+}
+
+/// Whether the answer to a frame is small whatever it asks: it has an error, and little more, for each thing that the request names.
+#[must_use]
+pub fn has_small_answer(frame: &Bytes) -> bool {
+    const SMALL: [ApiKey; 7] = [
+        ApiKey::Produce,
+        ApiKey::OffsetCommit,
+        ApiKey::FindCoordinator,
+        ApiKey::Heartbeat,
+        ApiKey::LeaveGroup,
+        ApiKey::ApiVersions,
+        ApiKey::InitProducerId,
+    ];
+    let key = frame.first_chunk().map(|key| i16::from_be_bytes(*key));
+    SMALL.iter().any(|small| key == Some(*small as i16))
 }
