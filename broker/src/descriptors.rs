@@ -111,8 +111,8 @@ mod tests {
     fn common_limits() {
         assert!(needed(8) <= 1024, "8 shards work with the 1024 of a login shell");
         let parts = Descriptors::divide(1000, 2);
-        assert_eq!((parts.segment_files, parts.connections), (123, 578));
-        assert_eq!(parts.admin_connections, 56);
+        assert_eq!((parts.segment_files, parts.connections), (121, 567));
+        assert_eq!(parts.admin_connections, 55);
         let parts = Descriptors::divide(20_000, 2);
         assert!(parts.connections > 10_000, "{parts:?}");
         let parts = Descriptors::divide(u64::MAX, 1);
