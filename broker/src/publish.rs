@@ -351,20 +351,27 @@ pub async fn follow<E: Env, L: LogsIo>(
             }
         }
         groups.know_topics(&view.image);
-        lead_groups(&groups, &changes, shard);
+        let is_open = |log: LogId| !failed.contains(&log) && !waiting.iter().any(|w| w.log == log);
+        lead_groups(&groups, &changes, shard, is_open);
         broker.set_view(view);
         // Nobody waits for it any more only when the node stops.
         let _ = done.send(Opened { shard, failed });
     }
 }
 
-/// Group coordinators follow their partitions. Of topics that are gone the committed offsets are, too: at once where a coordinator
-/// serves, else when it begins to.
-fn lead_groups<E: Env>(groups: &GroupDriver<E, NodeMessage>, changes: &[LogChange], shard: ShardId) {
+/// Group coordinators follow their partitions; those whose log is not open have none. Of topics that are gone the committed offsets
+/// are, too: a coordinator that serves begins to look for them, one that does not when it begins to serve.
+fn lead_groups<E: Env>(
+    groups: &GroupDriver<E, NodeMessage>,
+    changes: &[LogChange],
+    shard: ShardId,
+    is_open: impl Fn(LogId) -> bool,
+) {
     let is_groups = |change: &&LogChange| &*change.topic == OFFSETS_TOPIC && change.shard == shard;
     for change in changes.iter().filter(is_groups) {
         match change.what {
-            LogChangeKind::Open(..) => groups.lead(change.log),
+            LogChangeKind::Open(..) if is_open(change.log) => groups.lead(change.log),
+            LogChangeKind::Open(..) => groups.cannot_lead(change.log),
             LogChangeKind::Delete => groups.resign(change.log),
             LogChangeKind::Reconfigure => {}
         }
@@ -409,7 +416,7 @@ async fn reopen<E: Env, L: LogsIo>(
             continue;
         }
         match carry_out(broker, driver, logs, moves, &view, &change).await {
-            Carried::Done => lead_groups(groups, std::slice::from_ref(&change), change.shard),
+            Carried::Done => lead_groups(groups, std::slice::from_ref(&change), change.shard, |_| true),
             Carried::NoSpace => still.push(change),
             Carried::Failed => broker.lost(vec![change.log]),
         }

@@ -56,6 +56,9 @@ pub trait Env: Clone + 'static {
 }
 
 impl Instant {
+    /// Later than anything: no deadline.
+    pub const NEVER: Self = Self(u64::MAX);
+
     /// This instant moved by `duration`.
     #[must_use]
     pub fn after(self, duration: Duration) -> Self {

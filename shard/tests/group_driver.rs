@@ -378,7 +378,7 @@ fn a_log_that_cannot_be_read_is_tried_again_and_one_that_cannot_be_replayed_is_n
             second.fetch("g").await,
             Err(ErrorCode::COORDINATOR_LOAD_IN_PROGRESS)
         );
-        second.env.sleep(Duration::from_secs(1)).await;
+        second.env.sleep(Duration::from_secs(2)).await;
         assert_eq!(second.fetch("g").await, Ok(Some(5)));
 
         // A flipped byte in a record.
@@ -577,19 +577,53 @@ fn a_log_whose_bounds_cannot_be_read_is_tried_again() {
         let asked = first.commit("g", 5);
         assert_eq!(first.committed(asked).await, Ok(ErrorCode::NONE));
         let second = Shard::new(&handle, &log, Canary::None);
+        // Also while it is on its way to another directory.
         log.offsets_fail
             .borrow_mut()
-            .extend([ErrorCode::KAFKA_STORAGE_ERROR; 2]);
+            .extend([ErrorCode::KAFKA_STORAGE_ERROR, ErrorCode::NOT_LEADER_OR_FOLLOWER]);
         second.lead().await;
         assert_eq!(second.fetch("g").await, Ok(Some(5)));
 
         let third = Shard::new(&handle, &log, Canary::None);
         log.offsets_fail
             .borrow_mut()
-            .push_back(ErrorCode::NOT_LEADER_OR_FOLLOWER);
+            .push_back(ErrorCode::UNKNOWN_SERVER_ERROR);
         third.driver.lead(LOG);
         third.env.sleep(Duration::from_secs(5)).await;
         assert_eq!(third.driver.stats().failed, 1);
+    });
+}
+
+/// What does not come back is asked less and less often.
+#[test]
+fn a_log_that_is_not_there_for_long_is_asked_for_now_and_then() {
+    run(|handle| async move {
+        let log = Rc::new(Log::default());
+        let shard = Shard::new(&handle, &log, Canary::None);
+        log.offsets_fail
+            .borrow_mut()
+            .extend([ErrorCode::KAFKA_STORAGE_ERROR; 1000]);
+        shard.driver.lead(LOG);
+        shard.env.sleep(Duration::from_secs(600)).await;
+        let asked = 1000 - log.offsets_fail.borrow().len();
+        assert!((10..=20).contains(&asked), "{asked}");
+        assert_eq!(shard.driver.stats().loading, 1);
+    });
+}
+
+/// A log that could not be opened is nobody's to read.
+#[test]
+fn a_partition_without_a_log_is_not_served_and_counts_as_failed() {
+    run(|handle| async move {
+        let log = Rc::new(Log::default());
+        let shard = Shard::new(&handle, &log, Canary::None);
+        shard.driver.cannot_lead(LOG);
+        assert_eq!(shard.driver.stats().failed, 1);
+        assert_eq!(shard.fetch("g").await, Err(ErrorCode::COORDINATOR_NOT_AVAILABLE));
+        shard.env.sleep(Duration::from_secs(60)).await;
+        assert_eq!((log.reads.get(), shard.driver.stats().failed), (0, 1));
+        shard.lead().await;
+        assert_eq!(shard.driver.stats().serving, 1);
     });
 }
 

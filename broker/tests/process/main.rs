@@ -12,6 +12,7 @@ mod durability;
 mod errors;
 mod full_disk;
 mod full_start;
+mod group_answers;
 mod group_reports;
 mod groups;
 mod leaks;

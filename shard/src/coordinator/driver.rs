@@ -2,6 +2,8 @@
 //! the partition's owner (this shard, through its mailbox like everybody's), deadlines are kept. Thin: every decision is the
 //! coordinators'. One per shard.
 
+mod loading;
+
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -11,23 +13,20 @@ use std::time::Duration;
 
 use protocol::{ErrorCode, Str, Uuid};
 use storage::notify::Notify;
-use storage::types::{LeaderEpoch, LogId, Offset};
+use storage::types::LogId;
 
 use super::group::{
     GroupCoordinator, GroupCounters, GroupCursor, GroupImage, GroupOutput, GroupReply, GroupRequest,
     GroupSettings, KnownTopics,
 };
-use super::replay::{GroupReplay, REPLAY_READ_BYTES};
 use super::shown;
+use super::teller::Teller;
 use super::writer::{Batch, Next, Queue};
 use crate::budget::{Budget, BudgetClass};
 use crate::env::{Env, Instant};
 use crate::histogram::Histogram;
 use crate::image::MetadataImage;
-use crate::message::{
-    Acks, Append, AppendItem, FetchEntry, FetchRead, Isolation, OffsetQuery, OffsetQueryKind, ReplyTo,
-    ShardReply, ShardRequest,
-};
+use crate::message::{Acks, Append, AppendItem, ReplyTo, ShardReply, ShardRequest};
 use crate::router::Router;
 
 /// Bytes of a batch at most: Kafka's default of `max.message.bytes`, which consumers of the topic are made for.
@@ -35,9 +34,6 @@ const BATCH_BYTES_MAX: usize = 1_048_588;
 
 /// How long an append may take (`offsets.commit.timeout.ms` of Kafka).
 const APPEND_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// How long to wait before a replay is tried again.
-const REPLAY_RETRY: Duration = Duration::from_secs(1);
 
 /// Groups and committed offsets in one page. A page takes under a millisecond: about 100 ns for each.
 const PAGE_ENTRIES_MAX: usize = 4096;
@@ -95,6 +91,7 @@ struct Inner<E: Env, N: Send + 'static> {
     loads: RefCell<Histogram>,
     /// When it was last said that memory is used up.
     complained: Cell<Option<Instant>>,
+    teller: Teller,
 }
 
 /// A partition of `__consumer_offsets` that is led here.
@@ -152,6 +149,7 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
             past: RefCell::default(),
             loads: RefCell::default(),
             complained: Cell::new(None),
+            teller: Teller::default(),
         }))
     }
 
@@ -173,6 +171,20 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
         self.0.partitions.borrow_mut().insert(log, partition);
         let driver = self.clone();
         self.0.env.spawn(async move { driver.load(log, life).await });
+    }
+
+    /// This shard is to lead a partition of `__consumer_offsets` whose log is not open: nobody is served.
+    pub fn cannot_lead(&self, log: LogId) {
+        self.resign(log);
+        tracing::error!(
+            partition = log.partition,
+            "a partition of __consumer_offsets is offline; its groups are not served"
+        );
+        let partition = Partition {
+            life: self.0.env.random(),
+            state: State::Failed,
+        };
+        self.0.partitions.borrow_mut().insert(log, partition);
     }
 
     /// This shard leads the partition no longer: whoever waits is sent to the new coordinator.
@@ -205,7 +217,7 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
     pub fn forget_topics(&self, topics: &[(Str, Uuid)]) {
         let logs: Vec<LogId> = self.0.partitions.borrow().keys().copied().collect();
         for log in logs {
-            self.with(log, None, |c, now, wall| c.forget_topics(topics, now, wall));
+            self.with(log, None, |c, now, _| c.forget_topics(topics, now));
         }
     }
 
@@ -289,7 +301,7 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
         let (now, wall) = (self.0.env.now(), self.0.env.wall());
         let mut starts_writer = None;
         let mut replies = Vec::new();
-        let short;
+        let (short, news);
         let is_nearer = {
             let mut partitions = self.0.partitions.borrow_mut();
             let partition = partitions
@@ -301,6 +313,7 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
             let before = serving.coordinator.next_deadline();
             change(&mut serving.coordinator, now, wall);
             short = serving.coordinator.take_short();
+            news = serving.coordinator.take_news();
             let mut appends = false;
             while let Some(output) = serving.coordinator.poll_output() {
                 match output {
@@ -328,6 +341,7 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
         if is_nearer {
             self.0.deadlines.notify();
         }
+        self.0.teller.tell(log.partition, news, now);
         if let Some(group) = short {
             self.complain_of_memory(&group, now);
         }
@@ -421,121 +435,6 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
         }
     }
 
-    /// Replays a partition's log, then serves it. A log that cannot be read is not served: an empty answer would be a lie.
-    async fn load(&self, log: LogId, life: u64) {
-        let began = self.0.env.now();
-        let partition = log.partition;
-        while self.lives(log, life) {
-            match self.replay(log, life).await {
-                // It leads the partition no longer, or does again: what came of reading it is nobody's concern.
-                _ if !self.lives(log, life) => return,
-                Ok((mut coordinator, end)) => {
-                    let took = self.0.env.now().since(began);
-                    self.0.loads.borrow_mut().record(took);
-                    let took_ms = took.as_millis() as u64;
-                    tracing::debug!(partition, end_offset = end.0, took_ms, "groups are loaded");
-                    if let Some(topics) = self.0.topics.borrow().clone() {
-                        coordinator.know_topics(topics);
-                    }
-                    let serving = Serving {
-                        coordinator,
-                        queue: Queue::default(),
-                        is_writing: false,
-                    };
-                    self.set_state(log, life, State::Serving(Box::new(serving)));
-                    return self.with(log, Some(life), |c, now, wall| c.start(now, wall));
-                }
-                Err(Unloaded::Refused(why)) => {
-                    tracing::error!(
-                        partition,
-                        %why,
-                        "a partition of __consumer_offsets cannot be replayed; its groups are not served"
-                    );
-                    return self.set_state(log, life, State::Failed);
-                }
-                Err(Unloaded::Unread) => {
-                    tracing::warn!(
-                        partition,
-                        "a partition of __consumer_offsets could not be read; trying again"
-                    );
-                    self.0.env.sleep(REPLAY_RETRY).await;
-                }
-            }
-        }
-    }
-
-    /// Whether the partition is in that life still.
-    fn lives(&self, log: LogId, life: u64) -> bool {
-        let partitions = self.0.partitions.borrow();
-        partitions.get(&log).is_some_and(|p| p.life == life)
-    }
-
-    fn set_state(&self, log: LogId, life: u64, state: State) {
-        let mut partitions = self.0.partitions.borrow_mut();
-        if let Some(partition) = partitions.get_mut(&log).filter(|p| p.life == life) {
-            partition.state = state;
-        }
-    }
-
-    async fn replay(&self, log: LogId, life: u64) -> Result<(GroupCoordinator, Offset), Unloaded> {
-        let mut replay = GroupReplay::default();
-        let mut coordinator = GroupCoordinator::new(self.0.settings.clone(), self.0.memory.clone());
-        let mut offset = self.offset_of(log, OffsetQueryKind::Earliest).await?;
-        let end = self
-            .offset_of(log, OffsetQueryKind::Latest(Isolation::ReadUncommitted))
-            .await?;
-        while offset < end && self.lives(log, life) {
-            let bytes = self.read(log, offset).await?;
-            let wall = self.0.env.wall();
-            match replay.batches(&bytes, &mut coordinator, wall) {
-                Ok(Some(next)) => offset = Offset(next),
-                Ok(None) => return Err(Unloaded::Unread),
-                Err(error) => return Err(Unloaded::Refused(error.to_string())),
-            }
-            self.0.env.yield_to_reactor().await;
-        }
-        Ok((coordinator, offset))
-    }
-
-    async fn offset_of(&self, log: LogId, what: OffsetQueryKind) -> Result<Offset, Unloaded> {
-        let query = OffsetQuery {
-            log,
-            current_leader_epoch: LeaderEpoch::NONE,
-            what,
-        };
-        match self.ask(ShardRequest::Offsets(vec![query])).await {
-            Some(ShardReply::Offsets(answers)) => match answers.first() {
-                Some(answer) if answer.error == ErrorCode::NONE => Ok(answer.offset),
-                Some(answer) => Err(Unloaded::by(answer.error, "its offsets")),
-                None => Err(Unloaded::Unread),
-            },
-            _ => Err(Unloaded::Unread),
-        }
-    }
-
-    async fn read(&self, log: LogId, offset: Offset) -> Result<bytes::Bytes, Unloaded> {
-        let read = FetchRead {
-            entries: vec![FetchEntry {
-                log,
-                offset,
-                bytes_max: REPLAY_READ_BYTES,
-                current_leader_epoch: LeaderEpoch::NONE,
-                last_fetched_epoch: LeaderEpoch::NONE,
-            }],
-            bytes_max: REPLAY_READ_BYTES,
-            isolation: Isolation::ReadUncommitted,
-            wait: None,
-        };
-        match self.ask(ShardRequest::Fetch(read)).await {
-            Some(ShardReply::Fetch(mut answer)) => match answer.partitions.pop() {
-                Some(data) if data.error == ErrorCode::NONE => Ok(data.records.into_bytes()),
-                Some(data) => Err(Unloaded::by(data.error, &format!("offset {}", offset.0))),
-                None => Err(Unloaded::Unread),
-            },
-            _ => Err(Unloaded::Unread),
-        }
-    }
-
     async fn keep_deadlines(&self) {
         loop {
             let next = self.0.deadlines.until(|| self.next_deadline()).await;
@@ -558,6 +457,8 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
                 .collect();
             for log in due {
                 self.with(log, None, |c, now, wall| c.handle_time(now, wall));
+                // What is due at the same time on all partitions may take longer than others should wait.
+                self.0.env.breathe().await;
             }
             self.0.env.yield_to_reactor().await;
         }
@@ -566,24 +467,6 @@ impl<E: Env, N: Send + 'static> GroupDriver<E, N> {
     fn next_deadline(&self) -> Option<Instant> {
         let partitions = self.0.partitions.borrow();
         partitions.values().filter_map(Partition::next_deadline).min()
-    }
-}
-
-/// Why a partition is not loaded.
-enum Unloaded {
-    /// It could not be read this time.
-    Unread,
-    /// It cannot be read: a sentence says why.
-    Refused(String),
-}
-
-impl Unloaded {
-    /// What an error of the log's owner means for a replay: a disk may answer another time, everything else stays so.
-    fn by(error: ErrorCode, what: &str) -> Self {
-        match error {
-            ErrorCode::KAFKA_STORAGE_ERROR => Self::Unread,
-            error => Self::Refused(format!("{what}: {error}")),
-        }
     }
 }
 

@@ -15,17 +15,19 @@
 pub mod driver;
 pub mod group;
 pub mod replay;
+#[cfg(feature = "runtime")]
+mod teller;
 mod writer;
 
-/// The most characters of a group's id in a line of the log: clients choose ids of up to 32 KiB.
+/// The most characters of a name in a line of the log: clients choose ids of up to 32 KiB.
 #[cfg(feature = "runtime")]
 const SHOWN_MAX: usize = 255;
 
-/// A group's id as the log has it.
+/// A name that a client chose, as the log has it.
 #[cfg(feature = "runtime")]
-fn shown(group: &str) -> &str {
-    let end = group.char_indices().nth(SHOWN_MAX).map(|(at, _)| at);
-    end.and_then(|end| group.get(..end)).unwrap_or(group)
+fn shown(name: &str) -> &str {
+    let end = name.char_indices().nth(SHOWN_MAX).map(|(at, _)| at);
+    end.and_then(|end| name.get(..end)).unwrap_or(name)
 }
 
 #[cfg(all(test, feature = "runtime"))]

@@ -405,6 +405,13 @@ fn two_members(d: &mut Dialogue<'_>) -> Result<()> {
     let told = wire.receive::<SyncGroupRequest>(5, id)?;
     d.show("the follower", &told);
     d.ask("two members", 6, &describe_of(&[&group]))?;
+    for (generation, member) in [(2, &leader), (1, &leader), (2, &Str::from_static("nobody"))] {
+        let mut unsaid = sync_of(&group, generation, member, &[]);
+        unsaid.protocol_name = None;
+        d.ask("without a protocol name", 5, &unsaid)?;
+        (unsaid.protocol_name, unsaid.protocol_type) = (unsaid.protocol_type, None);
+        d.ask("without a protocol type", 5, &unsaid)?;
+    }
     Ok(())
 }
 

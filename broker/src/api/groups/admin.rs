@@ -18,6 +18,9 @@ use crate::view::{Home, TopicName};
 /// Since this version an unknown group is an error, and says so.
 const UNKNOWN_IS_ERROR_VERSION: i16 = 6;
 
+/// Bytes of a group's name in an error message.
+const SHOWN_MAX: usize = 1000;
+
 /// Answers for each group, in request order.
 pub async fn describe<E: Env>(
     context: &RequestContext<E>,
@@ -43,7 +46,10 @@ pub async fn describe<E: Env>(
             if context.version < UNKNOWN_IS_ERROR_VERSION {
                 told.error_code = ErrorCode::NONE;
             } else {
-                told.error_message = Some(Str::from(format!("Group {} not found.", told.group_id)));
+                // A name may be as long as a string can be: with these words it would be longer.
+                let name = &told.group_id;
+                let shown = name.get(..name.floor_char_boundary(SHOWN_MAX)).unwrap_or(name);
+                told.error_message = Some(Str::from(format!("Group {shown} not found.")));
             }
         }
         told.authorized_operations =

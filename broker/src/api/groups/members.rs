@@ -15,6 +15,9 @@ use crate::request::RequestContext;
 /// Since this version the answer has no protocol name rather than an empty one.
 const NULLABLE_PROTOCOL_VERSION: i16 = 7;
 
+/// Since this version a SyncGroup has to say protocol type and name (KIP-559).
+const PROTOCOL_SAID_VERSION: i16 = 5;
+
 /// Since this version a request lists the members that leave.
 const LEAVE_LIST_VERSION: i16 = 3;
 
@@ -50,12 +53,17 @@ pub async fn join<E: Env>(context: &RequestContext<E>, mut request: JoinGroupReq
 /// Answers when the leader's assignment is written.
 pub async fn sync<E: Env>(context: &RequestContext<E>, request: SyncGroupRequest) -> SyncGroupResponse {
     let group = request.group_id.clone();
-    let answer = of_kind!(Sync, ask(context, &group, GroupRequest::Sync(request)).await).unwrap_or_else(
-        |error_code| SyncGroupResponse {
-            error_code,
-            ..Default::default()
-        },
-    );
+    let says_protocol = request.protocol_type.is_some() && request.protocol_name.is_some();
+    // Before anything else, as in Kafka.
+    let answered = if context.version >= PROTOCOL_SAID_VERSION && !says_protocol {
+        Err(ErrorCode::INCONSISTENT_GROUP_PROTOCOL)
+    } else {
+        of_kind!(Sync, ask(context, &group, GroupRequest::Sync(request)).await)
+    };
+    let answer = answered.unwrap_or_else(|error_code| SyncGroupResponse {
+        error_code,
+        ..Default::default()
+    });
     context.count_error(answer.error_code);
     answer
 }

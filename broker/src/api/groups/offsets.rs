@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use hashbrown::HashSet;
 use protocol::messages::offset_commit::{
     OffsetCommitRequest, OffsetCommitResponse, OffsetCommitResponsePartition, OffsetCommitResponseTopic,
 };
@@ -148,11 +149,12 @@ fn wire_id(id: TopicId) -> Uuid {
 pub async fn fetch<E: Env>(context: &RequestContext<E>, request: OffsetFetchRequest) -> OffsetFetchResponse {
     let view = context.broker.view();
     let is_single = context.version < GROUPS_VERSION;
-    let asked = if is_single {
+    let mut asked = if is_single {
         vec![as_group(&request)]
     } else {
         request.groups
     };
+    name_once(&mut asked);
     let read = |group: &OffsetFetchRequestGroup| {
         let topics = group.topics.as_ref();
         GroupRequest::Fetch(OffsetFetch {
@@ -161,7 +163,6 @@ pub async fn fetch<E: Env>(context: &RequestContext<E>, request: OffsetFetchRequ
             require_stable: request.require_stable,
         })
     };
-    // Who names each partition is answered as often as it is named, as in Kafka.
     let names_all = |group: &OffsetFetchRequestGroup| group.topics.is_some();
     let answered = ask_each(context, asked, |group| group.group_id.clone(), names_all, read).await;
     let mut groups = Vec::with_capacity(answered.len());
@@ -177,6 +178,18 @@ pub async fn fetch<E: Env>(context: &RequestContext<E>, request: OffsetFetchRequ
     OffsetFetchResponse {
         groups,
         ..Default::default()
+    }
+}
+
+/// Names each partition of a group once. Kafka answers as often as it is named, with all of its metadata: four bytes of request have
+/// twelve kilobytes of answer there.
+fn name_once(groups: &mut [OffsetFetchRequestGroup]) {
+    for group in groups {
+        let mut seen: HashSet<(Str, Uuid, i32), foldhash::fast::FixedState> = HashSet::default();
+        for topic in group.topics.iter_mut().flatten() {
+            let named = |p: &i32| (topic.name.clone(), topic.topic_id, *p);
+            topic.partition_indexes.retain(|p| seen.insert(named(p)));
+        }
     }
 }
 

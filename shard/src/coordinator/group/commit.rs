@@ -2,6 +2,7 @@
 
 use protocol::{ErrorCode, Str};
 
+use super::classic::{ClassicGroup, GroupState};
 use super::offsets::{CommittedOffset, Offsets};
 use super::record::GroupRecord;
 use super::request::{ByTopic, CommitTopic, GroupReply, OffsetCommit};
@@ -53,6 +54,29 @@ impl GroupCoordinator {
             None if commit.version >= 9 => Err(ErrorCode::GROUP_ID_NOT_FOUND),
             None => Err(ErrorCode::ILLEGAL_GENERATION),
         }
+    }
+}
+
+impl ClassicGroup {
+    /// Whether these offsets may be committed (CG-40, CG-41).
+    ///
+    /// # Errors
+    /// The error of all partitions.
+    fn check_commit(&self, commit: &OffsetCommit) -> Result<(), ErrorCode> {
+        if commit.generation < 0 && self.state == GroupState::Empty {
+            return Ok(());
+        }
+        if commit.generation < 0 && commit.member.is_empty() && commit.instance.is_none() {
+            return Err(ErrorCode::UNKNOWN_MEMBER_ID);
+        }
+        self.check_member(&commit.member, commit.instance.as_ref())?;
+        if commit.generation != self.generation {
+            return Err(ErrorCode::ILLEGAL_GENERATION);
+        }
+        if self.state == GroupState::CompletingRebalance {
+            return Err(ErrorCode::REBALANCE_IN_PROGRESS);
+        }
+        Ok(())
     }
 }
 

@@ -2,11 +2,12 @@
 
 use protocol::{ErrorCode, Str};
 
-use super::classic::{CONSUMER, GroupState};
+use super::classic::{CONSUMER, ClassicGroup, GroupState};
 use super::offsets::tombstone;
 use super::record::GroupRecord;
 use super::request::GroupReply;
 use super::turn::{Then, Turn};
+use super::writes::Pending;
 use super::{Group, GroupCoordinator, append, deletion};
 use crate::env::{Instant, WallMs};
 use crate::message::ReplyTo;
@@ -25,7 +26,7 @@ impl GroupCoordinator {
         let group = match groups.get_mut(id) {
             _ if id.is_empty() => return turn.reply(to, refused(ErrorCode::INVALID_GROUP_ID)),
             None => return turn.reply(to, refused(ErrorCode::GROUP_ID_NOT_FOUND)),
-            Some(_) if !turn.may_append() => {
+            Some(group) if group.is_ending || !turn.may_append() => {
                 return turn.reply(to, refused(ErrorCode::COORDINATOR_NOT_AVAILABLE));
             }
             Some(group) => group,
@@ -37,6 +38,12 @@ impl GroupCoordinator {
         let mut records = Vec::new();
         let mut results = Vec::with_capacity(topics.len());
         let id = &classic.id;
+        // What is being written goes, too: its commit has its place before this.
+        let pending = pending(&turn, classic);
+        let is_there = |topic: &Str, partition: i32| {
+            group.offsets.get(topic, partition).is_some()
+                || (!pending.is_empty() && pending.contains_key(&(topic.clone(), partition)))
+        };
         for (topic, partitions) in topics {
             // What is kept until it is written holds no frame.
             let topic = &topic.detached();
@@ -44,7 +51,7 @@ impl GroupCoordinator {
             results.push((topic.clone(), partitions.iter().map(|p| (*p, error)).collect()));
             let kept = partitions
                 .iter()
-                .filter(|p| error == ErrorCode::NONE && group.offsets.get(topic, **p).is_some());
+                .filter(|p| error == ErrorCode::NONE && is_there(topic, **p));
             records.extend(kept.map(|p| tombstone(id, topic, *p)));
         }
         if records.is_empty() {
@@ -69,14 +76,35 @@ impl GroupCoordinator {
     }
 }
 
+impl ClassicGroup {
+    /// Whether offsets of a topic may be deleted (CG-51).
+    fn check_offset_delete(&self, topic: &str) -> Result<(), ErrorCode> {
+        if self.state != GroupState::Empty && self.may_subscribe_to(topic) {
+            return Err(ErrorCode::GROUP_SUBSCRIBED_TO_TOPIC);
+        }
+        Ok(())
+    }
+}
+
 /// Writes the end of a group without members: of its offsets, and of itself.
 pub(super) fn end_group(turn: &mut Turn<'_>, group: &mut Group, then: Then) {
     let id = group.classic.id.clone();
     let mut records = group.offsets.tombstones(&id);
+    let is_new = |(topic, partition): &(Str, i32)| group.offsets.get(topic, *partition).is_none();
+    let under_way = pending(turn, &group.classic).into_keys().filter(is_new);
+    records.extend(under_way.map(|(topic, partition)| tombstone(&id, &topic, partition)));
     records.push(GroupRecord::Group {
         group: id,
         value: None,
     });
     group.is_ending = true;
     append(turn, group, records, then);
+}
+
+/// What the appends under way make of the group's offsets.
+fn pending(turn: &Turn<'_>, group: &ClassicGroup) -> Pending {
+    if group.open_writes == 0 {
+        return Pending::new();
+    }
+    turn.effects.writes.pending_offsets(&group.id)
 }

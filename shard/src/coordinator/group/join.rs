@@ -7,6 +7,7 @@ use protocol::{ErrorCode, Str, Uuid};
 
 use super::classic::{ClassicGroup, GroupState};
 use super::member::{Member, NEW_MEMBER_TIMEOUT, millis};
+use super::news::{Departure, Happened, MemberName};
 use super::record::GroupRecord;
 use super::request::{ClientIdentity, GroupReply};
 use super::stats::RebalanceReason;
@@ -19,6 +20,9 @@ const PENDING_MAX: usize = 10_000;
 
 /// Shortest time before a join phase that nobody attended begins again.
 const JOIN_AGAIN_MIN: Duration = Duration::from_secs(1);
+
+/// Characters of a UUID with hyphens.
+const UUID_CHARS: usize = 36;
 
 /// A JoinGroup and who waits for its answer.
 pub(super) struct Joining<'a> {
@@ -57,7 +61,7 @@ impl ClassicGroup {
         let outcome = if !self.has_room(&request.member_id, turn.settings.size_max) {
             // Whoever is refused a place is not waited for, also if it had one before the bound was lowered.
             self.drop_pending(turn, &request.member_id);
-            self.take_out(turn, &request.member_id);
+            self.take_out(turn, &request.member_id, Departure::SizeExceeded);
             Err(ErrorCode::GROUP_MAX_SIZE_REACHED)
         } else if !self.accepts(request) {
             Err(ErrorCode::INCONSISTENT_GROUP_PROTOCOL)
@@ -86,10 +90,11 @@ impl ClassicGroup {
             .group_instance_id
             .as_ref()
             .unwrap_or(&joining.client.client_id);
-        let id = Str::from(format!("{name}-{}", hyphenated(joining.fresh)));
+        let id = Str::from(format!("{}-{}", name_part(name), hyphenated(joining.fresh)));
         match &request.group_instance_id {
             Some(instance) => match self.instance(instance).cloned() {
                 Some(_) if self.state == GroupState::Stable && !turn.may_append() => {
+                    turn.effects.refuse_for_memory(&self.id);
                     return Err(ErrorCode::COORDINATOR_NOT_AVAILABLE);
                 }
                 Some(old) => self.replace_member(turn, joining, &old, id),
@@ -171,6 +176,7 @@ impl ClassicGroup {
         if self.initial_left.is_some() {
             self.has_newcomers = true;
         }
+        self.tell(turn, Happened::Joined(MemberName::from(&member)));
         self.add(member, &joining.request.protocol_type);
         self.expect_word(turn, &id, NEW_MEMBER_TIMEOUT);
         self.maybe_rebalance(turn, RebalanceReason::MemberJoined);
@@ -200,6 +206,8 @@ impl ClassicGroup {
         if let Some(member) = self.member_mut(&new) {
             // Its instance was in the group before it: however long it waits now, its silence is ours.
             member.is_new = false;
+            let (member, old) = (MemberName::from(&*member), old.clone());
+            self.tell(turn, Happened::Replaced { member, old });
         }
         self.renew_session(turn, &new);
         match self.state {
@@ -295,6 +303,12 @@ impl ClassicGroup {
     /// again or the longest rebalance timeout is over (CG-8).
     pub(super) fn rebalance(&mut self, turn: &mut Turn<'_>, reason: RebalanceReason) {
         turn.effects.counters.begun(reason);
+        let begun = Happened::RebalanceBegun {
+            generation: self.generation,
+            reason,
+            members: self.len(),
+        };
+        self.tell(turn, begun);
         self.rebalancing_since.get_or_insert(turn.now);
         if self.state == GroupState::CompletingRebalance {
             self.send_syncs_away(turn, ErrorCode::REBALANCE_IN_PROGRESS);
@@ -400,10 +414,16 @@ impl ClassicGroup {
             .map(|m| m.id.clone())
             .collect();
         for id in absent {
-            self.disarm(turn, &id);
-            self.remove(&id);
+            self.drop_member(turn, &id, Departure::JoinExpired);
         }
     }
+}
+
+/// The part of a member id that its client chooses. Kafka takes all of it, and can tell nobody of a member whose id is longer than a
+/// string of the protocol.
+fn name_part(name: &str) -> &str {
+    let end = name.floor_char_boundary(i16::MAX as usize - "-".len() - UUID_CHARS);
+    name.get(..end).unwrap_or(name)
 }
 
 /// A UUID as the RFC writes it (RFC 9562 §4): member ids end so, and people search for them.

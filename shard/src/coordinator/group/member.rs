@@ -62,8 +62,8 @@ impl Member {
             join: None,
             sync: None,
             is_new: true,
-            session_end: Instant(u64::MAX),
-            timer: Instant(u64::MAX),
+            session_end: Instant::NEVER,
+            timer: Instant::NEVER,
         };
         member.update(request);
         member
@@ -93,8 +93,8 @@ impl Member {
             join: None,
             sync: None,
             is_new: false,
-            session_end: Instant(u64::MAX),
-            timer: Instant(u64::MAX),
+            session_end: Instant::NEVER,
+            timer: Instant::NEVER,
         }
     }
 

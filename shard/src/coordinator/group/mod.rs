@@ -15,6 +15,7 @@ mod describe;
 mod ending;
 mod join;
 mod member;
+mod news;
 mod offsets;
 mod record;
 mod request;
@@ -38,6 +39,7 @@ use protocol::messages::sync_group::SyncGroupRequest;
 use protocol::{DecodeError, ErrorCode, Str};
 
 pub use self::classic::GroupState;
+pub use self::news::{Departure, GroupNews, Happened, MemberName, News};
 pub use self::offsets::CommittedOffset;
 pub use self::record::GroupRecord;
 pub use self::request::{
@@ -50,7 +52,7 @@ pub use self::sweep::KnownTopics;
 use self::classic::ClassicGroup;
 use self::join::Joining;
 use self::offsets::Offsets;
-use self::sweep::Sweeps;
+use self::sweep::{SWEEP_ENTRIES_MAX, Sweeps};
 use self::timers::Timer;
 use self::turn::{Effects, Then, Turn};
 use self::writes::Write;
@@ -65,6 +67,8 @@ pub struct GroupCoordinator {
     groups: BTreeMap<Str, Group>,
     effects: Effects,
     sweeps: Sweeps,
+    /// [`SWEEP_ENTRIES_MAX`]; tests lower it.
+    sweep_entries_max: usize,
     /// The metadata's, once it is known.
     topics: Option<KnownTopics>,
     /// The shard's; groups, members and offsets are charged to its coordinators.
@@ -93,13 +97,15 @@ impl Group {
         }
     }
 
-    /// A record of its offsets.
-    fn apply(&mut self, topic: &Str, partition: i32, offset: Option<CommittedOffset>) {
+    /// A record of its offsets. Whether it took one away.
+    fn apply(&mut self, topic: &Str, partition: i32, offset: Option<CommittedOffset>) -> bool {
+        let is_tombstone = offset.is_none();
         let more = self.offsets.apply(topic, partition, offset);
         match u64::try_from(more) {
             Ok(more) => self.charge.grow_anyway(more),
             Err(_) => self.charge.shrink_by(more.unsigned_abs()),
         }
+        is_tombstone && more < 0
     }
 
     /// Nothing would be lost with it: it has no members, no offsets, and the log does not know it.
@@ -123,6 +129,7 @@ impl GroupCoordinator {
             settings,
             groups: BTreeMap::new(),
             sweeps: Sweeps::default(),
+            sweep_entries_max: SWEEP_ENTRIES_MAX,
             topics: None,
         }
     }
@@ -145,7 +152,9 @@ impl GroupCoordinator {
                 entry.classic =
                     ClassicGroup::recorded(entry.classic.id.clone(), &value, charge, &self.memory);
             }
-            Some(record) => self.apply(&record, wall),
+            Some(record) => {
+                self.apply(&record, wall);
+            }
             None => {}
         }
         Ok(())
@@ -169,7 +178,7 @@ impl GroupCoordinator {
         let interval = turn.settings.offsets_check_interval;
         turn.effects.timers.set(now.after(interval), Timer::Expiry);
         if self.topics.is_some() {
-            self.sweep_all(false, now, wall);
+            self.sweep_all(false, now);
         }
     }
 
@@ -217,10 +226,17 @@ impl GroupCoordinator {
         let done = self.effects.writes.pop(write);
         let outcome = outcome.map_err(told_to_members);
         if outcome.is_ok() {
-            for record in done.records.iter() {
-                self.apply(record, wall);
+            let gone = done.records.iter().filter(|record| self.apply(record, wall));
+            let gone = gone.count() as u64;
+            self.effects.counters.count(&done, gone);
+            match done.then {
+                Then::Deleted { .. } => self.effects.news.add(&done.group, Happened::Deleted(gone)),
+                Then::Ended => self.effects.news.add(&done.group, Happened::Expired(gone)),
+                Then::OffsetsDeleted { .. } => {
+                    self.effects.news.add(&done.group, Happened::OffsetsDeleted(gone));
+                }
+                _ => {}
             }
-            self.effects.counters.count(&done);
         }
         self.written(done, outcome, now, wall);
     }
@@ -244,7 +260,7 @@ impl GroupCoordinator {
                 Timer::Expiry => {
                     let next = now.after(self.settings.offsets_check_interval);
                     self.effects.timers.set(next, Timer::Expiry);
-                    self.sweep_all(true, now, wall);
+                    self.sweep_all(true, now);
                 }
                 Timer::Sweep => self.sweep(now, wall),
             }
@@ -283,6 +299,11 @@ impl GroupCoordinator {
     /// The next thing to do; to be drained after each call of the above.
     pub fn poll_output(&mut self) -> Option<GroupOutput> {
         self.effects.outputs.pop_front()
+    }
+
+    /// What has happened since this was asked last.
+    pub fn take_news(&mut self) -> News {
+        std::mem::take(&mut self.effects.news)
     }
 
     /// A group of which something was refused for lack of memory since this was asked last.
@@ -408,7 +429,8 @@ impl GroupCoordinator {
         }
     }
 
-    fn apply(&mut self, record: &GroupRecord, wall: WallMs) {
+    /// A record takes effect. Whether it took an offset away.
+    fn apply(&mut self, record: &GroupRecord, wall: WallMs) -> bool {
         match record {
             GroupRecord::Offset {
                 group,
@@ -417,8 +439,9 @@ impl GroupCoordinator {
                 offset,
             } => {
                 if let Some(group) = self.groups.get_mut(group) {
-                    group.apply(topic, *partition, offset.clone());
-                } else if offset.is_some() {
+                    return group.apply(topic, *partition, offset.clone());
+                }
+                if offset.is_some() {
                     let id = group.detached();
                     let mut new = Group::new(id.clone(), wall, &self.memory);
                     new.apply(topic, *partition, offset.clone());
@@ -433,6 +456,7 @@ impl GroupCoordinator {
             // Members took effect before (an empty generation, a new id), or do with `Then::Assigned`.
             GroupRecord::Group { value: Some(_), .. } => {}
         }
+        false
     }
 
     fn written(&mut self, done: Write, outcome: Result<(), ErrorCode>, now: Instant, wall: WallMs) {

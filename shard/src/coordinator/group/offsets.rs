@@ -1,16 +1,13 @@
-//! Committed offsets of a group: who may commit, what is found, what grows old (CG-40…51). A partition takes [`OFFSET_BYTES`] and
+//! Committed offsets of a group, as they are kept and found (CG-44…47). A partition takes [`OFFSET_BYTES`] and
 //! its metadata, a topic [`TOPIC_BYTES`] and its name.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Included, Unbounded};
-use std::time::Duration;
 
 use protocol::{ErrorCode, Str, Uuid};
 
-use super::classic::{CONSUMER, ClassicGroup, GroupState};
 use super::record::GroupRecord;
 use super::request::{ByTopic, OffsetCommit, OffsetFetch};
-use crate::env::WallMs;
 
 /// A committed offset.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -198,59 +195,5 @@ pub(super) fn tombstone(group: &Str, topic: &Str, partition: i32) -> GroupRecord
         topic: topic.clone(),
         partition,
         offset: None,
-    }
-}
-
-impl ClassicGroup {
-    /// Whether these offsets may be committed (CG-40, CG-41).
-    ///
-    /// # Errors
-    /// The error of all partitions.
-    pub(super) fn check_commit(&self, commit: &OffsetCommit) -> Result<(), ErrorCode> {
-        if commit.generation < 0 && self.state == GroupState::Empty {
-            return Ok(());
-        }
-        if commit.generation < 0 && commit.member.is_empty() && commit.instance.is_none() {
-            return Err(ErrorCode::UNKNOWN_MEMBER_ID);
-        }
-        self.check_member(&commit.member, commit.instance.as_ref())?;
-        if commit.generation != self.generation {
-            return Err(ErrorCode::ILLEGAL_GENERATION);
-        }
-        if self.state == GroupState::CompletingRebalance {
-            return Err(ErrorCode::REBALANCE_IN_PROGRESS);
-        }
-        Ok(())
-    }
-
-    /// Whether offsets of a topic may be deleted (CG-51).
-    pub(super) fn check_offset_delete(&self, topic: &str) -> Result<(), ErrorCode> {
-        if self.state != GroupState::Empty && self.may_subscribe_to(topic) {
-            return Err(ErrorCode::GROUP_SUBSCRIBED_TO_TOPIC);
-        }
-        Ok(())
-    }
-
-    /// Whether an offset has grown old (CG-48). `retention` is `offsets.retention.minutes`.
-    pub(super) fn is_expired(
-        &self,
-        topic: &str,
-        offset: &CommittedOffset,
-        retention: Duration,
-        wall: WallMs,
-    ) -> bool {
-        let since = match (&self.protocol_type, self.state) {
-            // Without members ever: each offset for itself.
-            (None, _) => offset.committed_ms,
-            (Some(_), GroupState::Empty) => self.since.0.max(offset.committed_ms),
-            (Some(kind), GroupState::Stable) if kind == CONSUMER && !self.may_subscribe_to(topic) => {
-                offset.committed_ms
-            }
-            _ => return false,
-        };
-        match offset.expires_ms {
-            Some(at) => wall.0 >= at,
-            None => wall.0.saturating_sub(since) >= i64::try_from(retention.as_millis()).unwrap_or(i64::MAX),
-        }
     }
 }

@@ -9,9 +9,11 @@ use protocol::messages::leave_group::{
 use protocol::{ErrorCode, Str};
 
 use super::classic::{ClassicGroup, GroupState};
+use super::news::{Departure, Happened, MemberName};
 use super::stats::RebalanceReason;
 use super::timers::Timer;
 use super::turn::Turn;
+use crate::env::Instant;
 
 /// Shortest time in which a member can be missed, whatever timeout it has chosen.
 const WORD_MIN: Duration = Duration::from_millis(100);
@@ -87,20 +89,27 @@ impl ClassicGroup {
                 identity.member_id.clone()
             }
         };
-        self.take_out(turn, &id);
+        self.take_out(turn, &id, Departure::Left);
         Ok(())
     }
 
     /// A member is out; what it waits for is answered.
-    pub(super) fn take_out(&mut self, turn: &mut Turn<'_>, id: &Str) {
-        self.disarm(turn, id);
+    pub(super) fn take_out(&mut self, turn: &mut Turn<'_>, id: &Str, why: Departure) {
         if let Some(to) = self.take_join(id) {
             turn.reply(to, super::join::refusal(ErrorCode::UNKNOWN_MEMBER_ID, id));
         }
         if let Some(to) = self.member_mut(id).and_then(|m| m.sync.take()) {
             turn.reply(to, super::sync::refusal(ErrorCode::UNKNOWN_MEMBER_ID));
         }
-        self.remove(id);
+        self.drop_member(turn, id, why);
+    }
+
+    /// A member that waits for nothing is out.
+    pub(super) fn drop_member(&mut self, turn: &mut Turn<'_>, id: &Str, why: Departure) {
+        self.disarm(turn, id);
+        if let Some(member) = self.remove(id) {
+            self.tell(turn, Happened::Out(MemberName::from(&member), why));
+        }
     }
 
     /// Members left: the others are called to join, or all that are left have.
@@ -149,7 +158,7 @@ impl ClassicGroup {
                 member: member.id.clone(),
             };
             turn.effects.timers.cancel(member.timer, timer);
-            member.timer = crate::env::Instant(u64::MAX);
+            member.timer = Instant::NEVER;
         }
     }
 
@@ -157,7 +166,7 @@ impl ClassicGroup {
     pub(super) fn session_timer_fired(&mut self, turn: &mut Turn<'_>, id: &Str) {
         let now = turn.now;
         let Some(member) = self.member_mut(id) else { return };
-        member.timer = crate::env::Instant(u64::MAX);
+        member.timer = Instant::NEVER;
         if member.is_waiting() && !member.is_new {
             // It waits for us. Its session begins anew with the answer.
             return self.renew_session(turn, &id.clone());
@@ -166,7 +175,7 @@ impl ClassicGroup {
             let left = member.session_end.since(now);
             return self.expect_word(turn, id, left);
         }
-        self.take_out(turn, id);
+        self.take_out(turn, id, Departure::SessionExpired);
         self.members_changed(turn, RebalanceReason::SessionExpired);
     }
 

@@ -84,16 +84,10 @@ pub struct GroupCounters {
 }
 
 impl GroupCounters {
-    /// Records of a group were written.
-    pub(super) fn count(&mut self, done: &Write) {
-        let mut gone = 0;
-        for record in done.records.iter() {
-            match record {
-                GroupRecord::Offset { offset: Some(_), .. } => self.offsets_committed += 1,
-                GroupRecord::Offset { offset: None, .. } => gone += 1,
-                GroupRecord::Group { .. } => {}
-            }
-        }
+    /// Records of a group were written, which took `gone` offsets away: a tombstone may find nothing any more.
+    pub(super) fn count(&mut self, done: &Write, gone: u64) {
+        let is_commit = |record: &&GroupRecord| matches!(record, GroupRecord::Offset { offset: Some(_), .. });
+        self.offsets_committed += done.records.iter().filter(is_commit).count() as u64;
         match done.then {
             Then::Expired | Then::Ended => self.offsets_expired += gone,
             _ => self.offsets_deleted += gone,

@@ -9,24 +9,33 @@ use std::time::Duration;
 
 use protocol::{Str, Uuid};
 
-use super::classic::{ClassicGroup, GroupState};
+use super::classic::{CONSUMER, ClassicGroup, GroupState};
 use super::ending::end_group;
 use super::offsets::{CommittedOffset, Offsets, tombstone};
 use super::record::GroupRecord;
 use super::timers::Timer;
 use super::turn::Then;
+use super::writes::Pending;
 use super::{Group, GroupCoordinator, append};
+use crate::budget::BudgetClass;
 use crate::env::{Instant, WallMs};
 use crate::image::MetadataImage;
 
 /// Offsets and groups that one turn looks at: under a millisecond's work, and tombstones of about 450 KB.
 pub(super) const SWEEP_ENTRIES_MAX: usize = 2048;
 
-/// Offsets of a group that one turn looks at at least.
+/// What the tombstones of such a turn hold at most, for which there has to be room in the memory of the shard's coordinators.
+const SWEEP_TURN_BYTES: u64 = 512 << 10;
+
+/// The same where there is no such room, and offsets of a group that one turn looks at at least: the coordinators of all partitions
+/// may sweep at the same time.
 const LOOKS_MIN: usize = 64;
 
 /// How long a sweep waits when the log is behind.
-const SWEEP_PAUSE: Duration = Duration::from_millis(100);
+pub(super) const SWEEP_PAUSE: Duration = Duration::from_millis(100);
+
+/// An offset of a topic that is not there goes when it is as old, whatever [`KnownTopics::since`] says: no shard is that far behind.
+const HEARD_OF_MS: i64 = 60_000;
 
 /// The metadata's topics, and since when a shard knows them so.
 #[derive(Clone, Debug)]
@@ -39,8 +48,10 @@ pub struct KnownTopics {
 
 impl KnownTopics {
     /// Whether the topic of a committed offset is gone, or another one has its name now.
-    fn are_without(&self, topic: &str, offset: &CommittedOffset) -> bool {
-        offset.committed_ms < self.since.0
+    fn are_without(&self, topic: &str, offset: &CommittedOffset, wall: WallMs) -> bool {
+        let is_settled =
+            offset.committed_ms < self.since.0 || wall.0.saturating_sub(offset.committed_ms) > HEARD_OF_MS;
+        is_settled
             && self
                 .image
                 .topics
@@ -119,9 +130,6 @@ enum Over {
     Old,
 }
 
-/// What the appends under way make of a group's offsets.
-type Pending = BTreeMap<(Str, i32), Option<CommittedOffset>>;
-
 impl GroupCoordinator {
     /// The topics as they are from now on.
     pub fn know_topics(&mut self, topics: KnownTopics) {
@@ -129,27 +137,27 @@ impl GroupCoordinator {
     }
 
     /// Topics are gone, with their ids: so are the offsets that were committed for them (CG-50).
-    pub fn forget_topics(&mut self, topics: &[(Str, Uuid)], now: Instant, wall: WallMs) {
+    pub fn forget_topics(&mut self, topics: &[(Str, Uuid)], now: Instant) {
         let mut gone = Gone::new();
         for (name, id) in topics {
             gone.entry(name.clone()).or_default().insert(*id);
         }
         if !gone.is_empty() {
-            self.begin_sweep(Target::Gone(gone), now, wall);
+            self.begin_sweep(Target::Gone(gone), now);
         }
     }
 
     /// All offsets are looked at: for topics that went without anybody saying so here, and for old ones if that is asked for.
-    pub(super) fn sweep_all(&mut self, expires: bool, now: Instant, wall: WallMs) {
-        self.begin_sweep(Target::All { expires }, now, wall);
+    pub(super) fn sweep_all(&mut self, expires: bool, now: Instant) {
+        self.begin_sweep(Target::All { expires }, now);
     }
 
-    fn begin_sweep(&mut self, target: Target, now: Instant, wall: WallMs) {
-        let is_first = self.sweeps.0.is_empty();
-        self.sweeps.push(target);
-        if is_first {
-            self.sweep(now, wall);
+    /// Turns follow one by one, also the first: the coordinators of all partitions may have come to this at the same time.
+    fn begin_sweep(&mut self, target: Target, now: Instant) {
+        if self.sweeps.0.is_empty() {
+            self.effects.timers.set(now, Timer::Sweep);
         }
+        self.sweeps.push(target);
     }
 
     /// The next turn of the sweep that is under way.
@@ -157,7 +165,12 @@ impl GroupCoordinator {
         let Some(mut sweep) = self.sweeps.0.pop_front() else {
             return;
         };
-        let mut entries = SWEEP_ENTRIES_MAX;
+        let has_room = self.memory.has_room(BudgetClass::Coordinator, SWEEP_TURN_BYTES);
+        let mut entries = if has_room {
+            self.sweep_entries_max
+        } else {
+            LOOKS_MIN.min(self.sweep_entries_max)
+        };
         let mut next = sweep.next.take().or_else(|| self.at_group(&Str::new()));
         while let Some(position) = next.take_if(|_| entries > 0 && self.effects.writes.are_few()) {
             next = self.sweep_group(&sweep.target, &position, &mut entries, now, wall);
@@ -203,6 +216,7 @@ impl GroupCoordinator {
             })
         };
         let topics = self.topics.clone();
+        let looks_min = LOOKS_MIN.min(self.sweep_entries_max);
         let (groups, mut turn) = self.turn(now, wall);
         let Some(group) = groups.get_mut(&at.group).filter(|group| !group.is_ending) else {
             return next_name(&*groups);
@@ -219,6 +233,7 @@ impl GroupCoordinator {
             retention: turn.settings.offsets_retention,
             wall,
             classic: &group.classic,
+            looks_min,
         };
         let found = judge.look(&group.offsets, at.after.as_ref(), &pending, entries);
         let classic = &group.classic;
@@ -253,6 +268,8 @@ struct Judge<'a> {
     retention: Duration,
     wall: WallMs,
     classic: &'a ClassicGroup,
+    /// [`LOOKS_MIN`], or a whole turn's entries where those are fewer.
+    looks_min: usize,
 }
 
 impl Judge<'_> {
@@ -263,7 +280,10 @@ impl Judge<'_> {
                 (offset.topic_id == Uuid::default() || ids.contains(&offset.topic_id)).then_some(Over::Gone)
             }
             Target::All { expires } => {
-                if self.topics.is_some_and(|known| known.are_without(topic, offset)) {
+                if self
+                    .topics
+                    .is_some_and(|known| known.are_without(topic, offset, self.wall))
+                {
                     return Some(Over::Gone);
                 }
                 let is_old = || self.classic.is_expired(topic, offset, self.retention, self.wall);
@@ -282,6 +302,7 @@ impl Judge<'_> {
         entries: &mut usize,
     ) -> Found {
         let mut found = Found::default();
+        self.look_ahead(offsets, pending, &mut found);
         let only = match self.target {
             Target::Gone(gone) => Some(gone),
             Target::All { .. } => None,
@@ -290,7 +311,7 @@ impl Judge<'_> {
             *entries = entries.saturating_sub(only.len().min(offsets.topics()));
         }
         // However much the rest of the turn has taken: there has to be an end to it.
-        let mut looks = (*entries).max(LOOKS_MIN);
+        let mut looks = (*entries).max(self.looks_min);
         let mut last = None;
         for (topic, partition, offset) in offsets.behind(only, after) {
             if looks == 0 {
@@ -305,12 +326,26 @@ impl Judge<'_> {
             }
         }
         *entries = (*entries).min(looks);
-        for ((topic, partition), offset) in pending {
-            if let Some(offset) = offset {
-                self.judge(topic, *partition, offset, &mut found);
+        found
+    }
+
+    /// Looks at what is being written. A tombstone comes behind all of it and may be the only one that is written: there is none where
+    /// something stays if another append fails. The next search for old offsets comes back to that.
+    fn look_ahead(&self, offsets: &Offsets, pending: &Pending, found: &mut Found) {
+        for ((topic, partition), values) in pending {
+            let Some(Some(last)) = values.last() else { continue };
+            let there = offsets.get(topic, *partition);
+            if values
+                .iter()
+                .flatten()
+                .chain(there)
+                .all(|value| self.over(topic, value).is_some())
+            {
+                self.judge(topic, *partition, last, found);
+            } else {
+                found.some_stay = true;
             }
         }
-        found
     }
 
     fn judge(&self, topic: &Str, partition: i32, offset: &CommittedOffset, found: &mut Found) {
@@ -320,5 +355,24 @@ impl Judge<'_> {
             None => return found.some_stay = true,
         };
         tombstones.push(tombstone(&self.classic.id, topic, partition));
+    }
+}
+
+impl ClassicGroup {
+    /// Whether an offset has grown old (CG-48). `retention` is `offsets.retention.minutes`.
+    fn is_expired(&self, topic: &str, offset: &CommittedOffset, retention: Duration, wall: WallMs) -> bool {
+        let since = match (&self.protocol_type, self.state) {
+            // Without members ever: each offset for itself.
+            (None, _) => offset.committed_ms,
+            (Some(_), GroupState::Empty) => self.since.0.max(offset.committed_ms),
+            (Some(kind), GroupState::Stable) if kind == CONSUMER && !self.may_subscribe_to(topic) => {
+                offset.committed_ms
+            }
+            _ => return false,
+        };
+        match offset.expires_ms {
+            Some(at) => wall.0 >= at,
+            None => wall.0.saturating_sub(since) >= i64::try_from(retention.as_millis()).unwrap_or(i64::MAX),
+        }
     }
 }

@@ -7,6 +7,7 @@ use protocol::messages::sync_group::{SyncGroupRequest, SyncGroupResponse};
 use protocol::{ErrorCode, Str};
 
 use super::classic::{ClassicGroup, GroupState};
+use super::news::{Departure, Happened};
 use super::record::GroupRecord;
 use super::request::GroupReply;
 use super::stats::RebalanceReason;
@@ -85,6 +86,7 @@ impl ClassicGroup {
             .map(|a| (a.member_id.clone(), a.assignment.clone()))
             .collect();
         if !self.may_grow(turn.memory, self.growth(&assignments)) {
+            turn.effects.refuse_for_memory(&self.id);
             self.send_syncs_away(turn, ErrorCode::COORDINATOR_NOT_AVAILABLE);
             return self.maybe_rebalance(turn, RebalanceReason::AssignmentFailed);
         }
@@ -133,7 +135,15 @@ impl ClassicGroup {
         }
         self.enter(GroupState::Stable, turn.wall);
         if let Some(since) = self.rebalancing_since.take() {
-            turn.effects.counters.rebalances.record(turn.now.since(since));
+            let took = turn.now.since(since);
+            turn.effects.counters.rebalances.record(took);
+            let stable = Happened::Stable {
+                generation,
+                members: self.len(),
+                protocol: self.protocol.clone().unwrap_or_default(),
+                took,
+            };
+            self.tell(turn, stable);
         }
         for id in self.ids() {
             if let Some(to) = self.member_mut(&id).and_then(|m| m.sync.take()) {
@@ -195,8 +205,7 @@ impl ClassicGroup {
             return;
         }
         for id in &late {
-            self.disarm(turn, id);
-            self.remove(id);
+            self.drop_member(turn, id, Departure::SyncExpired);
         }
         self.maybe_rebalance(turn, RebalanceReason::SyncExpired);
         self.maybe_end_join_phase(turn);

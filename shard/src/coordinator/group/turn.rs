@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use protocol::{ErrorCode, Str};
 
+use super::news::News;
 use super::record::GroupRecord;
 use super::request::{ByTopic, GroupOutput, GroupReply, GroupSettings};
 use super::stats::GroupCounters;
@@ -51,6 +52,7 @@ pub(super) struct Effects {
     pub timers: Timers,
     pub writes: OpenWrites,
     pub counters: GroupCounters,
+    pub news: News,
     /// The first group of which something was refused for lack of memory, since somebody asked.
     pub short: Option<Str>,
 }
@@ -62,6 +64,7 @@ impl Effects {
             timers: Timers::default(),
             writes: OpenWrites::new(memory),
             counters: GroupCounters::default(),
+            news: News::default(),
             short: None,
         }
     }

@@ -17,8 +17,14 @@ use crate::budget::{Budget, BudgetClass, Charge};
 /// coordinators is used up.
 pub(super) const WRITES_OPEN_BYTES_MAX: u64 = 1 << 20;
 
+/// As long as they hold less, a sweep appends more: most of the above is left to clients.
+const SWEPT_BYTES_MAX: u64 = WRITES_OPEN_BYTES_MAX / 4;
+
 /// What an append takes beside its records, bytes: itself here and in the writer's queue.
 const WRITE_BYTES: u64 = size_of::<Write>() as u64 + 128;
+
+/// What appends under way make of a group's offsets, one after the other: any of them may fail.
+pub(super) type Pending = BTreeMap<(Str, i32), Vec<Option<CommittedOffset>>>;
 
 /// An append under way.
 #[derive(Debug)]
@@ -78,12 +84,13 @@ impl OpenWrites {
 
     /// Whether an append of `bytes` may begin. One that adds nothing to what is kept may as long as others of it hold little.
     pub(super) fn have_room(&self, memory: &Budget, bytes: u64, adds: bool) -> bool {
-        memory.has_room(BudgetClass::Coordinator, bytes) || (!adds && self.are_few())
+        memory.has_room(BudgetClass::Coordinator, bytes)
+            || (!adds && self.charge.bytes() < WRITES_OPEN_BYTES_MAX)
     }
 
     /// Whether they hold so little that what nobody waits for may be appended, too.
     pub(super) fn are_few(&self) -> bool {
-        self.charge.bytes() < WRITES_OPEN_BYTES_MAX
+        self.charge.bytes() < SWEPT_BYTES_MAX
     }
 
     /// How many they are.
@@ -92,8 +99,8 @@ impl OpenWrites {
     }
 
     /// What they make of a group's offsets.
-    pub(super) fn pending_offsets(&self, group: &Str) -> BTreeMap<(Str, i32), Option<CommittedOffset>> {
-        let mut pending = BTreeMap::new();
+    pub(super) fn pending_offsets(&self, group: &Str) -> Pending {
+        let mut pending = Pending::new();
         for write in self.writes.iter().filter(|write| write.group == *group) {
             for record in write.records.iter() {
                 if let GroupRecord::Offset {
@@ -103,7 +110,8 @@ impl OpenWrites {
                     ..
                 } = record
                 {
-                    pending.insert((topic.clone(), *partition), offset.clone());
+                    let values = pending.entry((topic.clone(), *partition)).or_default();
+                    values.push(offset.clone());
                 }
             }
         }

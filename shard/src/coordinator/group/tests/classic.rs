@@ -514,12 +514,13 @@ fn a_new_id_that_cannot_be_written_gives_the_old_one_back() {
     assert_eq!(member.metadata_of("range"), "v1");
 }
 
-/// What is due now is done once: nothing is due at once again.
+/// What is due now is done once, and a search for old offsets that begins then: nothing is due at once again.
 fn is_quiet_after_each_deadline(f: &mut Fixture) {
     for _ in 0..50 {
         let Some(next) = f.coordinator.next_deadline() else {
             return;
         };
+        f.advance(next);
         f.advance(next);
         let again = f.coordinator.next_deadline();
         assert!(again.is_none_or(|at| at > f.now), "due again at once");
@@ -756,4 +757,81 @@ fn a_hundred_members_rebalance_in_one_generation() {
     for to in joins {
         assert_eq!(f.joined(to).generation_id, 2);
     }
+}
+
+/// A string of the protocol has 32,767 bytes at most, and a member id is longer than the name that its client chose.
+#[test]
+fn members_with_the_longest_names_can_be_told_of() {
+    for (client, instance) in [
+        ("x".repeat(32_767), None),
+        ("c".to_owned(), Some("ü".repeat(16_383))),
+    ] {
+        let mut f = Fixture::new();
+        f.client.0 = Box::leak(client.into_boxed_str());
+        let to = f.join_at(3, "", |request| {
+            request.group_instance_id = instance.clone().map(Str::from);
+        });
+        f.pass(Duration::from_secs(6));
+        let id = f.joined(to).member_id;
+        assert!(id.len() <= 32_767 && id.len() > 32_760, "{}", id.len());
+        let to = f.sync_as(&id, instance.map(Str::from), 1, std::slice::from_ref(&id));
+        f.finish_writes();
+        assert_eq!(f.synced(to).error_code, ErrorCode::NONE);
+        f.restart();
+        assert_eq!(f.state(), "Stable");
+    }
+}
+
+/// Who asks afterwards what became of a member finds it.
+#[test]
+fn what_happens_to_members_is_told() {
+    let mut f = Fixture::new();
+    let ids = f.stable(2);
+    let told = |f: &mut Fixture| {
+        let news = f.coordinator.take_news();
+        assert_eq!(news.left_out, 0);
+        assert!(news.told.iter().all(|one| one.group == "g"));
+        news.told.into_iter().map(|one| one.what).collect::<Vec<_>>()
+    };
+    let of = |happened: &[Happened], id: &Str| {
+        happened
+            .iter()
+            .any(|what| matches!(what, Happened::Joined(member) if member.id == *id))
+    };
+    let begin = told(&mut f);
+    assert!(of(&begin, &ids[0]) && of(&begin, &ids[1]), "{begin:?}");
+    let stable = |what: &&Happened| matches!(what, Happened::Stable { generation: 1, members: 2, protocol, .. } if protocol == "range");
+    assert_eq!(begin.iter().filter(stable).count(), 1, "{begin:?}");
+    assert_eq!(f.leave(&ids[1], None), ErrorCode::NONE);
+    let left = told(&mut f);
+    assert!(
+        matches!(&left[0], Happened::Out(member, Departure::Left) if member.id == ids[1]),
+        "{left:?}"
+    );
+    let reason = RebalanceReason::MemberLeft;
+    assert!(
+        matches!(left[1], Happened::RebalanceBegun { generation: 1, reason: why, members: 1 } if why == reason),
+        "{left:?}"
+    );
+    f.pass(Duration::from_secs(61));
+    f.finish_writes();
+    let silent = told(&mut f);
+    assert!(
+        matches!(&silent[0], Happened::Out(member, Departure::SessionExpired) if member.id == ids[0]),
+        "{silent:?}"
+    );
+    f.commit("g", "t", 0..3, "");
+    f.send(GroupRequest::Delete("g".into()));
+    f.finish_writes();
+    assert_eq!(told(&mut f), [Happened::Deleted(3)]);
+}
+
+#[test]
+fn news_are_bounded_as_long_as_nobody_takes_them() {
+    let mut f = Fixture::new();
+    for n in 0..1_000 {
+        f.join_at(3, "", |request| request.group_id = Str::from(format!("g-{n}")));
+    }
+    let news = f.coordinator.take_news();
+    assert_eq!((news.told.len(), news.left_out), (256, 2_000 - 256));
 }

@@ -183,6 +183,8 @@ fn an_assignment_that_is_too_large_calls_the_members_again() {
     };
     let to = sync(&mut f, generation, 2 << 20);
     assert_eq!(f.synced(to).error_code, ErrorCode::COORDINATOR_NOT_AVAILABLE);
+    assert_eq!(f.coordinator.counters().memory_refusals, 1);
+    assert_eq!(f.coordinator.take_short().as_deref(), Some("g"));
     assert_eq!(f.state(), "PreparingRebalance");
     let to = f.join(&id);
     let generation = f.joined(to).generation_id;

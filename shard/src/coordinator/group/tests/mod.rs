@@ -144,6 +144,7 @@ impl Fixture {
     fn restart_with(&mut self, topics: Option<KnownTopics>) {
         self.pending.clear();
         let mut coordinator = GroupCoordinator::new(self.coordinator.settings.clone(), self.memory.clone());
+        coordinator.sweep_entries_max = self.coordinator.sweep_entries_max;
         for record in &self.log {
             let (key, value) = record.encode().unwrap();
             coordinator.replay(&key, value.as_ref(), self.wall).unwrap();
@@ -153,7 +154,7 @@ impl Fixture {
         }
         coordinator.start(self.now, self.wall);
         self.coordinator = coordinator;
-        self.collect();
+        self.advance(self.now);
     }
 
     fn join(&mut self, member: &str) -> ReplyTo {

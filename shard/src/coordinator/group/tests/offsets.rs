@@ -452,11 +452,74 @@ fn a_group_whose_last_offset_was_deleted_is_empty_until_it_is_deleted_or_old() {
 fn a_deleted_topic_takes_its_offsets_along() {
     let mut f = Fixture::new();
     committed(&mut f, commit_of(1));
-    f.coordinator
-        .forget_topics(&[("t".into(), Uuid::ONE)], f.now, f.wall);
-    f.collect();
+    f.coordinator.forget_topics(&[("t".into(), Uuid::ONE)], f.now);
+    f.advance(f.now);
     f.finish_writes();
     assert_eq!(found(&mut f), None);
     f.restart();
     assert_eq!(found(&mut f), None);
+}
+
+/// What somebody deletes who commits at the same time is there as a whole or not at all.
+#[test]
+fn a_deletion_takes_the_commits_under_way_along() {
+    for deletes_group in [false, true] {
+        let mut f = Fixture::new();
+        f.commit("g", "t", 0..1, "");
+        let commit = f.send_commit("g", "t", 0..3, "");
+        let delete = f.send(if deletes_group {
+            GroupRequest::Delete("g".into())
+        } else {
+            GroupRequest::DeleteOffsets {
+                group: "g".into(),
+                topics: vec![("t".into(), vec![0, 1, 2, 3])],
+            }
+        });
+        f.finish_writes();
+        assert_eq!(f.committed(commit), ErrorCode::NONE);
+        match f.take(delete) {
+            Some(GroupReply::Delete(told)) => assert_eq!(told.error_code, ErrorCode::NONE),
+            Some(GroupReply::DeleteOffsets(told)) => assert!(told.is_ok()),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(f.coordinator.counters().offsets_deleted, 3);
+        let left = f.coordinator.groups.get("g").map(|group| group.offsets.topics());
+        assert_eq!(left, (!deletes_group).then_some(0));
+        f.restart();
+        assert!(
+            f.coordinator
+                .groups
+                .values()
+                .all(|group| group.offsets.is_empty())
+        );
+    }
+}
+
+#[test]
+fn offsets_of_a_group_whose_end_is_being_written_are_not_deleted() {
+    let mut f = Fixture::new();
+    committed(&mut f, commit_of(1));
+    let ends = f.send(GroupRequest::Delete("g".into()));
+    assert_eq!(deleted(&mut f), ErrorCode::COORDINATOR_NOT_AVAILABLE);
+    f.finish_writes();
+    assert!(f.take(ends).is_some());
+    assert!(f.coordinator.groups.is_empty());
+    assert_eq!(f.coordinator.counters().offsets_deleted, 1);
+}
+
+/// A tombstone that finds nothing takes nothing away.
+#[test]
+fn what_is_deleted_twice_counts_once() {
+    let mut f = Fixture::new();
+    committed(&mut f, commit_of(1));
+    let twice = |f: &mut Fixture| {
+        f.send(GroupRequest::DeleteOffsets {
+            group: "g".into(),
+            topics: vec![("t".into(), vec![0])],
+        })
+    };
+    let (first, second) = (twice(&mut f), twice(&mut f));
+    f.finish_writes();
+    assert!(f.take(first).is_some() && f.take(second).is_some());
+    assert_eq!(f.coordinator.counters().offsets_deleted, 1);
 }

@@ -92,9 +92,8 @@ fn offsets_count_as_committed_expired_or_deleted() {
     let mut f = Fixture::new();
     f.commit("a", "t", 0..3, "");
     f.commit("b", "t", 0..2, "");
-    f.coordinator
-        .forget_topics(&[("t".into(), Uuid::ONE)], f.now, f.wall);
-    f.collect();
+    f.coordinator.forget_topics(&[("t".into(), Uuid::ONE)], f.now);
+    f.advance(f.now);
     f.finish_writes();
     f.commit("c", "u", 0..4, "");
     f.pass(Duration::from_secs(8 * 24 * 60 * 60));

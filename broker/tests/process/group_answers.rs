@@ -1,0 +1,174 @@
+//! Answers about groups that are large, and clients that do not read them: what a small request costs is bounded, and members of other
+//! groups do not notice.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use protocol::messages::describe_groups::{DescribeGroupsRequest, DescribeGroupsResponse};
+use protocol::messages::heartbeat::{HeartbeatRequest, HeartbeatResponse};
+use protocol::messages::join_group::{JoinGroupRequest, JoinGroupResponse};
+use protocol::messages::offset_commit::{
+    OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic, OffsetCommitResponse,
+};
+use protocol::messages::offset_fetch::{
+    OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics, OffsetFetchResponse,
+};
+use protocol::messages::sync_group::{SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse};
+use protocol::{ErrorCode, Str};
+
+use crate::groups::{find_coordinator, join_request};
+use crate::stop::create_topic;
+use crate::support::{Broker, Client, PATIENCE};
+
+/// Asks until the coordinator does not load any more.
+fn join(client: &mut Client, request: &JoinGroupRequest) -> JoinGroupResponse {
+    find_coordinator(client, &request.group_id);
+    let began = Instant::now();
+    loop {
+        let answer: JoinGroupResponse = client.call(request, 3).unwrap();
+        match answer.error_code {
+            ErrorCode::NONE => return answer,
+            error => assert!(began.elapsed() < PATIENCE, "{error:?}"),
+        }
+    }
+}
+
+/// Four bytes that name a partition again have no kilobytes in the answer.
+#[test]
+fn a_partition_that_is_named_often_is_answered_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = Broker::start(dir.path(), &["penstock.shards=1"]);
+    let mut client = Client::connect(broker.address);
+    create_topic(&mut client, "orders", 2);
+    find_coordinator(&mut client, "g");
+    let metadata = "\u{20ac}".repeat(4096);
+    let partition = |index, offset| OffsetCommitRequestPartition {
+        partition_index: index,
+        committed_offset: offset,
+        committed_metadata: Some(Str::from(metadata.clone())),
+        ..Default::default()
+    };
+    let commit = OffsetCommitRequest {
+        group_id: "g".into(),
+        generation_id_or_member_epoch: -1,
+        topics: vec![OffsetCommitRequestTopic {
+            name: "orders".into(),
+            partitions: vec![partition(0, 5), partition(1, 6)],
+            ..Default::default()
+        }],
+        ..Default::default()
+    };
+    let began = Instant::now();
+    while {
+        let answer: OffsetCommitResponse = client.call(&commit, 7).unwrap();
+        answer.topics[0].partitions[0].error_code != ErrorCode::NONE
+    } {
+        assert!(began.elapsed() < PATIENCE);
+    }
+    let before = broker.resident_bytes();
+    let group = |partition_indexes: Vec<i32>| OffsetFetchRequestGroup {
+        group_id: "g".into(),
+        topics: Some(vec![OffsetFetchRequestTopics {
+            name: "orders".into(),
+            partition_indexes,
+            ..Default::default()
+        }]),
+        ..Default::default()
+    };
+    let often = OffsetFetchRequest {
+        groups: vec![group([0, 1, 0].repeat(50_000)), group(vec![1, 0])],
+        ..Default::default()
+    };
+    let answer: OffsetFetchResponse = client.call(&often, 8).unwrap();
+    let told = |group: usize| {
+        let partitions = answer.groups[group].topics[0].partitions.iter();
+        partitions
+            .map(|p| {
+                (
+                    p.partition_index,
+                    p.committed_offset,
+                    p.metadata.as_ref().map_or(0, Str::len),
+                )
+            })
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(told(0), [(0, 5, metadata.len()), (1, 6, metadata.len())]);
+    assert_eq!(told(1), [(1, 6, metadata.len()), (0, 5, metadata.len())]);
+    let grown = broker.resident_bytes().saturating_sub(before);
+    assert!(grown < 64 << 20, "{grown} bytes");
+}
+
+/// Answers that nobody reads hold memory that others' answers need.
+#[test]
+fn members_of_other_groups_do_not_notice_answers_that_are_not_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = [
+        "penstock.shards=1",
+        "penstock.memory.bytes=282066944",
+        "socket.send.buffer.bytes=32768",
+        "group.initial.rebalance.delay.ms=0",
+    ];
+    let broker = Broker::start(dir.path(), &settings);
+    let mut member = Client::connect(broker.address);
+    let joined = join(&mut member, &join_request("quiet"));
+    let sync = SyncGroupRequest {
+        group_id: "quiet".into(),
+        generation_id: joined.generation_id,
+        member_id: joined.member_id.clone(),
+        assignments: vec![SyncGroupRequestAssignment {
+            member_id: joined.member_id.clone(),
+            ..Default::default()
+        }],
+        ..Default::default()
+    };
+    let synced: SyncGroupResponse = member.call(&sync, 2).unwrap();
+    assert_eq!(synced.error_code, ErrorCode::NONE);
+
+    // Its leader is told all metadata as often as it asks, until it has given assignments.
+    let mut loud = join_request("loud");
+    loud.protocols[0].metadata = Bytes::from(vec![7; 900_000]);
+    loud.member_id = join(&mut Client::connect(broker.address), &loud).member_id;
+    let mut deaf: Vec<Client> = (0..40).map(|_| Client::connect(broker.address)).collect();
+    for client in &mut deaf {
+        client.send(&loud, 3).unwrap();
+    }
+
+    let heartbeat = HeartbeatRequest {
+        group_id: "quiet".into(),
+        generation_id: joined.generation_id,
+        member_id: joined.member_id,
+        ..Default::default()
+    };
+    let mut longest = Duration::ZERO;
+    for _ in 0..50 {
+        let began = Instant::now();
+        let answer: HeartbeatResponse = member.call(&heartbeat, 3).unwrap();
+        assert_eq!(answer.error_code, ErrorCode::NONE);
+        longest = longest.max(began.elapsed());
+        std::thread::sleep(Duration::from_millis(40));
+    }
+    assert!(longest < Duration::from_millis(1_500), "{longest:?}");
+}
+
+/// A request with a name that is as long as a string can be has an answer.
+#[test]
+fn a_group_with_the_longest_name_is_described_as_unknown() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = Broker::start(dir.path(), &["penstock.shards=1"]);
+    let mut client = Client::connect(broker.address);
+    find_coordinator(&mut client, "g");
+    let request = DescribeGroupsRequest {
+        groups: vec![Str::from("x".repeat(32_767))],
+        ..Default::default()
+    };
+    let began = Instant::now();
+    loop {
+        let answer: DescribeGroupsResponse = client.call(&request, 6).unwrap();
+        let group = &answer.groups[0];
+        if group.error_code == ErrorCode::GROUP_ID_NOT_FOUND {
+            assert_eq!(group.group_id.len(), 32_767);
+            return;
+        }
+        assert!(began.elapsed() < PATIENCE, "{:?}", group.error_code);
+    }
+}
