@@ -158,7 +158,8 @@ pub fn start<E: Env, L: LogsIo>(
         broker.budget.clone(),
     );
     groups.start();
-    let driver = OwnerDriver::new(env.clone(), owner, logs.clone(), router);
+    let linger = broker.settings.commit_linger;
+    let driver = OwnerDriver::new(env.clone(), owner, logs.clone(), router, linger);
     let measured = broker.metrics.clone();
     let (failed, coordinators) = (broker.clone(), groups.clone());
     driver.start(
@@ -170,8 +171,7 @@ pub fn start<E: Env, L: LogsIo>(
             dir_failed(&failed, dir, error, offline, &on_failure);
         },
     );
-    let offline = broker.log_dirs.iter().filter(|(_, _, is_online)| !is_online);
-    for (dir, _, _) in offline {
+    for (dir, ..) in broker.log_dirs.iter().filter(|(.., is_online)| !is_online) {
         fail_everywhere(&broker, dir); // another shard may have it open
     }
     let retention = start_background(env, &broker, &driver, logs);

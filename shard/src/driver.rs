@@ -35,6 +35,9 @@ const DEADLINE_SLACK: Duration = Duration::from_millis(20);
 /// How often the free space is looked at.
 const SPACE_INTERVAL: Duration = Duration::from_secs(1);
 
+/// A commit with so much waits for no more, bytes: another as large would not make it cheaper for each byte.
+const LINGER_BYTES_MAX: usize = 256 << 10;
+
 /// Tasks that read ahead; each has several reads under way.
 const READ_AHEAD_TASKS: usize = 2;
 
@@ -49,6 +52,7 @@ struct Inner<E: Env, L: LogsIo, N: Send + 'static> {
     owner: RefCell<Owner<Dirs<L>>>,
     logs: Dirs<L>,
     router: Router<N>,
+    linger: Duration,
     deadlines: Notify,
     cold: RefCell<VecDeque<ColdFetch<InDir<L::Cold>>>>,
     cold_readers: Cell<usize>,
@@ -56,14 +60,15 @@ struct Inner<E: Env, L: LogsIo, N: Send + 'static> {
 }
 
 impl<E: Env, L: LogsIo, N: Send + 'static> OwnerDriver<E, L, N> {
-    /// A driver of `owner`, whose storage is `logs`.
+    /// A driver of `owner`, whose storage is `logs`. A commit waits for more records for `linger`.
     #[must_use]
-    pub fn new(env: E, owner: Owner<Dirs<L>>, logs: Dirs<L>, router: Router<N>) -> Self {
+    pub fn new(env: E, owner: Owner<Dirs<L>>, logs: Dirs<L>, router: Router<N>, linger: Duration) -> Self {
         Self(Rc::new(Inner {
             env,
             owner: RefCell::new(owner),
             logs,
             router,
+            linger,
             deadlines: Notify::new(),
             cold: RefCell::default(),
             cold_readers: Cell::new(0),
@@ -201,8 +206,9 @@ impl<E: Env, L: LogsIo, N: Send + 'static> OwnerDriver<E, L, N> {
         on_commit: &impl Fn(Duration),
     ) -> StorageError {
         loop {
-            logs.staged().await;
+            logs.staged(1).await;
             let began = self.0.env.now();
+            self.linger(logs).await;
             match logs.commit().await {
                 Ok(moved) => {
                     let now = self.0.env.now();
@@ -219,6 +225,14 @@ impl<E: Env, L: LogsIo, N: Send + 'static> OwnerDriver<E, L, N> {
                 }
                 Err(error) => return error,
             }
+        }
+    }
+
+    /// Lets more records come for the commit that begins (`penstock.commit.linger.us`).
+    async fn linger(&self, logs: &L) {
+        if self.0.linger > Duration::ZERO {
+            let env = &self.0.env;
+            futures_lite::future::or(logs.staged(LINGER_BYTES_MAX), env.sleep(self.0.linger)).await;
         }
     }
 

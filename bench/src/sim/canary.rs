@@ -183,8 +183,8 @@ impl LogsIo for SimLogs {
         self.inner.commit().await
     }
 
-    async fn staged(&self) {
-        self.inner.staged().await;
+    async fn staged(&self, bytes: usize) {
+        self.inner.staged(bytes).await;
     }
 
     fn fail(&self, reason: &str) {

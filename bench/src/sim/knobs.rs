@@ -115,6 +115,8 @@ pub struct StorageKnobs {
     pub index_interval_bytes: i32,
     /// Sizes of the store.
     pub options: StoreOptions,
+    /// How long a commit waits for more records.
+    pub linger: Duration,
     /// The disk.
     pub disk: SimDiskConfig,
     /// Outcomes of each crash that are looked at beside the one that is gone on with.
@@ -242,6 +244,16 @@ fn log_dirs(seed: u64) -> usize {
     1 + usize::from(several)
 }
 
+/// None in three seeds of four.
+fn linger(seed: u64) -> Duration {
+    let mut rng = SimRng::new(seed, "commit linger");
+    if rng.chance(PPM / 4) {
+        Duration::from_micros(rng.between(1, 5000))
+    } else {
+        Duration::ZERO
+    }
+}
+
 fn fixed(seed: u64) -> Overrides {
     let mut rng = SimRng::new(seed, "configuration");
     let mut fixed = Overrides::new();
@@ -339,6 +351,7 @@ impl StorageKnobs {
             segment_bytes: i32::try_from(kib(&mut rng, 48, if small { 64 } else { 256 })).expect("small"),
             index_interval_bytes: i32::try_from(rng.between(1, 4096)).expect("small"),
             options,
+            linger: linger(seed),
             disk,
             outcomes: if small { 1 } else { 3 },
         }

@@ -91,6 +91,7 @@ impl Node {
             log_dirs: DATA[..input.knobs.log_dirs].iter().map(PathBuf::from).collect(),
             auto_create_topics: false,
             request_bytes_max: REQUEST_BYTES_MAX,
+            commit_linger: input.knobs.storage.linger,
             fixed: Arc::new(input.knobs.fixed.clone()),
             ..Settings::default()
         });

@@ -136,6 +136,7 @@ pub fn resolve(written: &AsWritten, around: Surroundings<'_>) -> Result<Resolved
         scrub: ScrubOptions {
             interval_ms: layers.integer("penstock.scrub.interval.ms", i64::MAX),
         },
+        commit_linger: Duration::from_micros(whole("penstock.commit.linger.us") as u64),
         disk_reserve_bytes: layers
             .set_value("penstock.disk.reserve.bytes")
             .and_then(|v| v.as_integer())

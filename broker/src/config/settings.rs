@@ -42,6 +42,8 @@ pub struct Settings {
     pub scrub_bytes_per_second: u64,
     /// `penstock.scrub.interval.ms`.
     pub scrub: ScrubOptions,
+    /// `penstock.commit.linger.us`.
+    pub commit_linger: Duration,
     /// `penstock.disk.reserve.bytes`; `None` is a share of the file system.
     pub disk_reserve_bytes: Option<u64>,
     /// `broker.rack`.
@@ -117,6 +119,7 @@ impl Default for Settings {
             io: IoLimits::default(),
             scrub_bytes_per_second: 10 << 20,
             scrub: ScrubOptions::default(),
+            commit_linger: Duration::ZERO,
             disk_reserve_bytes: None,
             rack: None,
             request_bytes_max: 100 << 20,

@@ -17,6 +17,7 @@ mod group_reports;
 mod groups;
 mod leaks;
 mod lifecycle;
+mod linger;
 mod log_dirs;
 mod log_tools;
 mod moves;

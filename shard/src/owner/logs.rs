@@ -95,8 +95,8 @@ pub trait LogsIo: Logs + Clone + 'static {
     async fn read_cold(&self, plan: &Self::Cold) -> Result<RecordBytes, ErrorCode>;
     /// Looks something up in a log, or moves its start.
     async fn look_up<E: Env>(&self, env: &E, log: Self::Log, what: LookUp) -> OffsetAnswer;
-    /// Waits until [`Self::commit`] has something to do.
-    async fn staged(&self);
+    /// Waits until [`Self::commit`] has `bytes` of batches to take, or something that is not to wait for more of them.
+    async fn staged(&self, bytes: usize);
     /// Another shard's write or sync failed in this directory: it takes nothing more here either.
     fn fail(&self, reason: &str);
     /// Counters and fill now, for metrics.

@@ -187,8 +187,8 @@ impl<D: Disk> LogsIo for StoreLogs<D> {
         }
     }
 
-    async fn staged(&self) {
-        self.0.staged().await;
+    async fn staged(&self, bytes: usize) {
+        self.0.staged(bytes).await;
     }
 
     fn fail(&self, reason: &str) {

@@ -6,5 +6,6 @@ pub mod planner;
 mod room;
 pub(crate) mod run;
 pub(crate) mod seal;
+mod turn;
 
 pub use planner::{CommitCosts, CommitLimits, Route};

@@ -100,7 +100,7 @@ impl<D: Disk> Store<D> {
     /// # Errors
     /// [`StorageError`] when the store is or goes offline; the loop ends then.
     pub async fn commit(&self) -> Result<CommitOutcome, StorageError> {
-        self.staged().await;
+        self.staged(1).await;
         // Also when it was the background work that failed: nobody else tells of it.
         self.check_online()?;
         self.plan_lock().await;
@@ -131,29 +131,6 @@ impl<D: Disk> Store<D> {
             // calls this in a loop must be told of that.
             None => self.check_online().map(|()| CommitOutcome::default()),
         }
-    }
-
-    /// Waits until a [`Self::commit`] has something to do. What comes after is the commit itself, for whoever measures it.
-    pub async fn staged(&self) {
-        self.staged
-            .until(|| (self.has_work() || self.is_offline()).then_some(()))
-            .await;
-    }
-
-    fn has_work(&self) -> bool {
-        !self.planner.borrow().is_idle() || !self.controls.borrow().is_empty() || self.seal.is_wanted()
-    }
-
-    /// Only one commit is planned at a time, so that commits get journal space in order.
-    pub(crate) async fn plan_lock(&self) {
-        self.moved
-            .until(|| (!self.planning.get()).then(|| self.planning.set(true)))
-            .await;
-    }
-
-    pub(crate) fn plan_unlock(&self) {
-        self.planning.set(false);
-        self.moved.notify();
     }
 
     fn plan_commit(&self, what: What) -> Option<Planned<D>> {
