@@ -13,6 +13,7 @@ pub mod error;
 pub mod group_load;
 pub mod hostile;
 mod http;
+pub mod in_process;
 pub mod kafka;
 pub mod kill;
 pub mod load;

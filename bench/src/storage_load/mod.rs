@@ -10,7 +10,7 @@ mod paced;
 mod producers;
 mod report;
 mod throughput;
-mod wire;
+pub(crate) mod wire;
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -19,7 +19,7 @@ const FETCH_VERSION: i16 = 11;
 const PRODUCED_BYTES: usize = 4 + 2 + 8 + 8 + 8;
 
 /// A batch of `records` records of `record_bytes`, with keys or without. The values are noise that repeats.
-pub(super) fn batch(records: usize, record_bytes: usize, keyed: bool) -> Bytes {
+pub(crate) fn batch(records: usize, record_bytes: usize, keyed: bool) -> Bytes {
     let mut builder = BatchBuilder::plain(BatchOptions::default());
     let mut noise = 0x9e37_79b9_7f4a_7c15u64;
     for number in 0..records.max(1) {
@@ -47,7 +47,7 @@ pub(super) fn batch(records: usize, record_bytes: usize, keyed: bool) -> Bytes {
 }
 
 /// A request that produces `batch` to each of `partitions`.
-pub(super) fn produce(topic: &str, partitions: &[i32], batch: &Bytes, acks: i16) -> Bytes {
+pub(crate) fn produce(topic: &str, partitions: &[i32], batch: &Bytes, acks: i16) -> Bytes {
     let data = |index: &i32| PartitionProduceData {
         index: *index,
         records: Some(RecordBytes::from(batch.clone())),
@@ -70,7 +70,7 @@ pub(super) fn produce(topic: &str, partitions: &[i32], batch: &Bytes, acks: i16)
 ///
 /// # Errors
 /// The first error code.
-pub(super) fn check_produced(answer: &[u8], topic: &str) -> Result<()> {
+pub(crate) fn check_produced(answer: &[u8], topic: &str) -> Result<()> {
     let mut at = Place::new(answer, 4 + 4 + 2 + topic.len());
     let partitions = at.i32();
     for number in 0..partitions.unwrap_or(0) {

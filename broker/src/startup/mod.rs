@@ -3,7 +3,7 @@
 //! begun is finished, logs are closed.
 
 pub(crate) mod lock;
-mod shard;
+pub mod shard;
 mod sockets;
 
 use std::io::{self, Write};
@@ -92,17 +92,19 @@ pub fn run(settings: Settings, stop: &flume::Receiver<StopSignal>) -> Result<(),
         .zip(shard_doors)
         .zip(gates)
         .zip(crate::assembly::last_calls(shards))
-        .map(|(((mailbox, door), gate), last_call)| ShardInput {
-            last_call,
-            mailbox,
-            door,
-            gate,
-            settings: settings.clone(),
-            log_dirs: log_dirs.clone(),
-            memory,
-            open_files: descriptors.segment_files,
-            shards,
-            report: report.clone(),
+        .map(|(((mailbox, door), gate), last_call)| {
+            let input = ShardInput {
+                last_call,
+                mailbox,
+                gate,
+                settings: settings.clone(),
+                log_dirs: log_dirs.clone(),
+                memory,
+                open_files: descriptors.segment_files,
+                shards,
+                report: report.clone(),
+            };
+            (input, door)
         })
         .collect();
     drop(report);
@@ -296,6 +298,9 @@ fn finish(runtime: Runtime, outcome: Outcome, reports: &flume::Receiver<Report>)
     });
     match (outcome, failed) {
         (Outcome::Failed(failure), _) | (Outcome::Asked, Some(failure)) => Err(failure),
-        (Outcome::Asked, None) => Ok(()),
+        (Outcome::Asked, None) => {
+            tracing::info!("stopped: logs are closed");
+            Ok(())
+        }
     }
 }

@@ -1,6 +1,7 @@
-//! The life of one shard on glommio: its disk is opened, the shard is put together ([`crate::assembly`]), connections come
-//! through its door, everything ends in order.
+//! The life of one shard on glommio: its disk is opened, the shard is put together ([`crate::assembly`]), connections are
+//! served, everything ends in order.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use shard::env::Env;
@@ -19,45 +20,70 @@ use crate::control::CONTROLLER_SHARD;
 use crate::exit::{Failure, Status};
 use crate::log_dirs::{LogDirs, METADATA_DIR};
 use crate::memory::{self, ShardMemory};
-use crate::node::NodeMessage;
+use crate::node::{Broker, NodeMessage};
 use crate::stores::{Disks, Gate, open_stores};
 
 /// What a shard is given before it is on its core.
-pub(super) struct ShardInput {
-    pub(super) mailbox: Mailbox<ShardMessage<NodeMessage>>,
-    pub(super) door: Door,
-    pub(super) gate: Gate,
-    pub(super) settings: Arc<Settings>,
-    pub(super) log_dirs: LogDirs,
-    pub(super) memory: ShardMemory,
+pub struct ShardInput {
+    /// Its mailbox and the way to the others.
+    pub mailbox: Mailbox<ShardMessage<NodeMessage>>,
+    /// Where the shards meet during recovery.
+    pub gate: Gate,
+    /// The broker's settings.
+    pub settings: Arc<Settings>,
+    /// The log directories, created and absolute.
+    pub log_dirs: LogDirs,
+    /// Its part of the memory.
+    pub memory: ShardMemory,
     /// Segment files the shard may keep open.
-    pub(super) open_files: usize,
+    pub open_files: usize,
     /// Shards of the process.
-    pub(super) shards: u16,
-    pub(super) last_call: LastCall,
-    pub(super) report: flume::Sender<Report>,
+    pub shards: u16,
+    /// Where the shards meet at a stop.
+    pub last_call: LastCall,
+    /// Where it tells how it is.
+    pub report: flume::Sender<Report>,
 }
 
 /// What a shard tells the main thread.
-pub(super) enum Report {
+pub enum Report {
     /// It serves.
     Ready,
     /// It cannot start or go on.
     Failed(Failure),
 }
 
-/// Runs a shard from start to end.
-pub(super) async fn shard_main(env: RuntimeEnv, input: ShardInput) {
+/// Runs a shard from start to end; its connections come through `door`.
+pub(super) async fn shard_main(env: RuntimeEnv, (input, door): (ShardInput, Door)) {
+    let net = Net::new(env.clone());
+    live(env, input, async |broker| {
+        let listeners = &broker.settings.listeners;
+        serve_connections(broker, async || {
+            let accepted = door.accept().await?;
+            let listener = listeners.get(usize::from(accepted.listener));
+            let name: Arc<str> = listener.map_or_else(|| Arc::from(""), |l| Arc::from(l.name.as_str()));
+            Some((net.adopt(accepted), name))
+        })
+        .await;
+    })
+    .await;
+}
+
+/// Runs a shard from start to end. `serve` is called when it is ready, and ends when the broker stops; what goes wrong is reported.
+pub async fn live(env: RuntimeEnv, input: ShardInput, serve: impl AsyncFnOnce(&Rc<Broker<RuntimeEnv>>)) {
     let report = input.report.clone();
-    if let Err(failure) = live(env, input).await {
+    if let Err(failure) = until_stopped(env, input, serve).await {
         let _ = report.send(Report::Failed(failure));
     }
 }
 
-async fn live(env: RuntimeEnv, input: ShardInput) -> Result<(), Failure> {
+async fn until_stopped(
+    env: RuntimeEnv,
+    input: ShardInput,
+    serve: impl AsyncFnOnce(&Rc<Broker<RuntimeEnv>>),
+) -> Result<(), Failure> {
     let ShardInput {
         mailbox,
-        door,
         gate,
         settings,
         log_dirs,
@@ -91,15 +117,7 @@ async fn live(env: RuntimeEnv, input: ShardInput) -> Result<(), Failure> {
     }
     shard.broker.has_metadata().await;
     let _ = report.send(Report::Ready);
-    let net = Net::new(env);
-    let listeners = &shard.broker.settings.listeners;
-    serve_connections(&shard.broker, async || {
-        let accepted = door.accept().await?;
-        let listener = listeners.get(usize::from(accepted.listener));
-        let name: Arc<str> = listener.map_or_else(|| Arc::from(""), |l| Arc::from(l.name.as_str()));
-        Some((net.adopt(accepted), name))
-    })
-    .await;
+    serve(&shard.broker).await;
     let closing = last_call.wait().await;
     shard.moves.stop().await;
     assembly::close(&disks, &stores, controller, closing).await
