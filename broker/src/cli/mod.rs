@@ -15,6 +15,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::layers::AsWritten;
@@ -141,7 +142,8 @@ pub enum Action {
 impl CommandLine {
     /// Reads the arguments of the process. `Err` is the process's end: help and version were printed, or a mistake was.
     pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, ExitCode> {
-        Self::try_parse_from(arguments).map_err(|error| {
+        Self::try_parse_from(arguments).map_err(|mut error| {
+            add_tip(&mut error);
             // A closed standard output is no reason for another message.
             let _ = error.print();
             if error.use_stderr() {
@@ -226,6 +228,18 @@ impl CommandLine {
         };
         let resolved = resolve(&written, around).map_err(wrong)?;
         Ok((written, resolved))
+    }
+}
+
+/// Options of `topic` and `group` in front of the command are none of the broker's; clap would say no more.
+fn add_tip(error: &mut clap::Error) {
+    const OPTIONS: [&str; 4] = ["-b", "--bootstrap", "--bootstrap-server", "--timeout"];
+    const TIP: &str =
+        "options of the connection stand behind topic or group: penstock group list -b HOST:PORT";
+    let argument = error.get(ContextKind::InvalidArg);
+    let is_one = matches!(argument, Some(ContextValue::String(name)) if OPTIONS.contains(&name.as_str()));
+    if is_one && error.kind() == ErrorKind::UnknownArgument {
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![TIP.into()]));
     }
 }
 
@@ -323,6 +337,19 @@ mod tests {
             read(&["penstock", "config", "--json"]).action(),
             Action::Config { json: true }
         );
+    }
+
+    #[test]
+    fn where_an_option_of_the_connection_stands_is_told_when_it_is_too_early() {
+        let told = |line: &[&str]| {
+            let mut error = CommandLine::try_parse_from(line).expect_err("a wrong command line");
+            add_tip(&mut error);
+            error.to_string().contains("penstock group list -b HOST:PORT")
+        };
+        assert!(told(&["penstock", "-b", "h:1", "group", "list"]));
+        assert!(told(&["penstock", "--bootstrap-server=h:1", "topic", "list"]));
+        assert!(told(&["penstock", "--timeout", "5", "group", "list"]));
+        assert!(!told(&["penstock", "--nonsense", "group", "list"]));
     }
 
     #[test]

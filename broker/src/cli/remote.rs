@@ -85,7 +85,10 @@ impl Remote {
         parts: impl IntoIterator<Item = Result<Report, ClientError>>,
     ) -> Result<(), Failure> {
         let (found, failures) = Report::of_all(parts);
-        self.print(&found);
+        let count = found.json.as_array().map_or(0, Vec::len);
+        if !is_in_vain(count, failures.first()) {
+            self.print(&found);
+        }
         all_done(failures.into_iter().map(Err))
     }
 
@@ -101,7 +104,10 @@ impl Remote {
     ) -> Result<(), Failure> {
         let succeeded = outcomes.iter().filter(|(_, outcome)| outcome.is_ok());
         let names: Vec<&str> = succeeded.map(|(name, _)| name.as_ref()).collect();
-        self.print(&Report::done(verb, &names));
+        let first = outcomes.iter().find_map(|(_, outcome)| outcome.as_ref().err());
+        if !is_in_vain(names.len(), first) {
+            self.print(&Report::done(verb, &names));
+        }
         let is_ignored = |error: &ClientError| ignored.is_some_and(|code| error.kind == Kind::Answer(code));
         all_done(outcomes.into_iter().map(|(_, outcome)| match outcome {
             Err(error) if is_ignored(&error) => Ok(()),
@@ -131,9 +137,9 @@ impl Report {
                     json.push(part.json);
                 }
                 Err(error) => {
-                    let concerns_one = matches!(error.kind, Kind::Answer(_) | Kind::Impossible | Kind::Busy);
+                    let goes_on = concerns_one(&error);
                     failures.push(error);
-                    if !concerns_one {
+                    if !goes_on {
                         break;
                     }
                 }
@@ -166,6 +172,16 @@ impl Report {
             json: json!({ verb: names }),
         }
     }
+}
+
+/// Whether it is about one of several things, not about the way to the cluster.
+fn concerns_one(error: &ClientError) -> bool {
+    matches!(error.kind, Kind::Answer(_) | Kind::Impossible | Kind::Busy)
+}
+
+/// Whether the cluster has not been reached before anything was found or done: an empty list would look like its answer.
+fn is_in_vain(count: usize, first: Option<&ClientError>) -> bool {
+    count == 0 && first.is_some_and(|error| !concerns_one(error))
 }
 
 /// A line on standard error: progress, remarks.
@@ -277,6 +293,16 @@ mod tests {
         let gone = ClientError::new(Kind::Unreachable, "gone");
         let (found, failures) = Report::of_all([report(1), Err(gone.clone()), report(2)]);
         assert_eq!((found.json, failures), (Value::from(vec![1]), vec![gone]));
+    }
+
+    #[test]
+    fn an_empty_list_is_an_answer_of_the_cluster_only() {
+        let missing = ClientError::answer("x", protocol::ErrorCode::GROUP_ID_NOT_FOUND, None);
+        let gone = ClientError::new(Kind::Unreachable, "gone");
+        assert!(is_in_vain(0, Some(&gone)));
+        assert!(!is_in_vain(1, Some(&gone)));
+        assert!(!is_in_vain(0, Some(&missing)));
+        assert!(!is_in_vain(0, None));
     }
 
     #[test]

@@ -74,6 +74,12 @@ pub(super) fn named(name: &str) -> String {
     clean(name)
 }
 
+/// How many of what there are: `1 partition`, `2 partitions`.
+pub(super) fn counted(count: usize, what: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{plural}")
+}
+
 /// Numbers of partitions or brokers in a row: `0,1,2`.
 pub(super) fn list<'a>(numbers: impl IntoIterator<Item = &'a i32>) -> String {
     let numbers: Vec<String> = numbers.into_iter().map(i32::to_string).collect();
@@ -104,6 +110,14 @@ mod tests {
         assert_eq!(number(None), "");
         assert_eq!(number(Some(-3)), "-3");
         assert_eq!(list(&[2, 0, 1]), "2,0,1");
+    }
+
+    #[test]
+    fn only_one_is_no_plural() {
+        assert_eq!(
+            [0, 1, 2].map(|n| counted(n, "group")),
+            ["0 groups", "1 group", "2 groups"]
+        );
     }
 
     #[test]

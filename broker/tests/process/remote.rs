@@ -392,6 +392,7 @@ fn a_group_is_described_reset_and_deleted() {
         (&described["state"], &described["total_lag"]),
         (&json!("Empty"), &json!(3))
     );
+    assert_eq!(described["uncommitted_partitions"], 0);
     assert_eq!(described["offsets"][0]["metadata"], "");
     assert_eq!(described["coordinator"]["port"], json!(broker.address.port()));
     let (code, stdout, stderr) = commands.run("group describe none readers neither --json");
@@ -520,7 +521,116 @@ fn a_group_with_members_is_described_and_left_alone() {
     join(&mut client, "idle", "orders", &[0]);
     assert_eq!(commands.json("group describe idle")[0]["total_lag"], json!(null));
     let text = commands.says("group describe idle");
-    assert!(text.lines().next().unwrap().ends_with("lag -"), "{text}");
+    let head = text.lines().next().unwrap();
+    assert!(head.ends_with("lag - (1 partition without a commit)"), "{text}");
+}
+
+#[test]
+fn without_a_name_all_groups_are_described_and_each_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = Broker::start(
+        dir.path(),
+        &["penstock.shards=2", "group.initial.rebalance.delay.ms=0"],
+    );
+    let commands = Commands::new(dir.path(), &broker);
+    assert_eq!(commands.json("group describe"), json!([]));
+    commands.says("topic create orders --partitions 2");
+    let mut client = Client::connect(broker.address);
+    find_coordinator(&mut client, "readers");
+    commit(&mut client, "readers", "orders", &[(0, 0)]);
+    find_coordinator(&mut client, "idle");
+    let member = join(&mut client, "idle", "orders", &[0, 1]);
+    let idle = &commands.json("group describe --group idle")[0];
+    assert_eq!(
+        (
+            &idle["protocol"],
+            &idle["total_lag"],
+            &idle["uncommitted_partitions"]
+        ),
+        (&json!("range"), &json!(null), &json!(2))
+    );
+    leave(&mut client, "idle", member);
+    for line in [
+        "group describe",
+        "group describe --all",
+        "group describe --all-groups",
+        "group describe idle readers idle --group readers",
+        "group describe --group idle --group readers",
+    ] {
+        let described = commands.json(line);
+        let names: Vec<&Value> = described
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|g| &g["group"])
+            .collect();
+        assert_eq!(names, [&json!("idle"), &json!("readers")], "{line}");
+        assert_eq!(described[0]["protocol"], json!(null), "{line}");
+        assert_eq!(described[0]["uncommitted_partitions"], 0, "{line}");
+    }
+    let text = commands.says("group describe idle");
+    assert!(text.ends_with("  lag -\nnothing committed\n"), "{text}");
+
+    commands.fails(
+        "group delete-offsets --group readers --topic orders",
+        64,
+        &["Delete 1 committed offset of readers (orders-0)", "--yes"],
+    );
+    commands.says("group delete-offsets --group readers --topic orders --yes");
+    assert_eq!(
+        commands.json("group delete --group idle idle --yes"),
+        json!({"deleted": ["idle"]})
+    );
+}
+
+#[test]
+fn what_a_reset_takes_instead_of_what_was_meant_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let broker = Broker::start(dir.path(), &["penstock.shards=2"]);
+    let commands = Commands::new(dir.path(), &broker);
+    commands.says("topic create orders --partitions 2");
+    let mut client = Client::connect(broker.address);
+    produce(&mut client, "orders", 0, 10).unwrap();
+    find_coordinator(&mut client, "readers");
+    commit(&mut client, "readers", "orders", &[(0, 7)]);
+    let remarks = |line: &str| {
+        let (code, _, stderr) = commands.run(&format!("group reset-offsets {line}"));
+        assert_eq!(code, Some(0), "{line}: {stderr}");
+        stderr
+    };
+    let told = remarks("--group readers --topic orders --to-offset 99");
+    for part in [
+        "offset 99 lies outside of orders-0, which has 0 to 10; 10 is taken",
+        "offset 99 lies outside of orders-1, which has 0 to 0; 0 is taken",
+    ] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    let told = remarks("readers --topic orders --to-current");
+    assert!(
+        told.contains("nothing is committed for orders-1; its end, 0, is taken")
+            && !told.contains("orders-0"),
+        "{told}"
+    );
+    for to in [
+        "--to 1764561930000",
+        "--to-offset 1764561930000",
+        "--to 1764561930000 --execute",
+    ] {
+        commands.fails(
+            &format!("group reset-offsets readers --topic orders {to}"),
+            64,
+            &["1764561930000", "write a time like 2025-12-01T04:05:30Z"],
+        );
+    }
+    assert_eq!(commands.offsets("readers"), [json!(["orders", 0, 7, 10, 3])]);
+
+    let missing = "group 'nosuch' does not exist; --execute creates it";
+    let told = remarks("nosuch --topic orders:0 --to-earliest");
+    assert!(told.contains(missing), "{told}");
+    let told = remarks("nosuch --topic orders:0 --to-earliest --execute");
+    assert!(!told.contains("does not exist"), "{told}");
+    let told = remarks("nosuch --topic orders:0 --to-latest");
+    assert!(!told.contains("does not exist"), "{told}");
 }
 
 #[test]
@@ -598,7 +708,9 @@ fn what_cannot_be_meant_is_refused_before_anything_is_asked() {
         "group list --state bogus",
         "group list --state Stable,bogus",
         "group list --type queue",
-        "group describe",
+        "group reset-offsets g --topic orders --to-earliest --to-latest",
+        "group describe g --all",
+        "group delete",
         "group delete g",
         "topic create orders --partitions 0",
         "topic list --timeout 0",
@@ -748,6 +860,31 @@ fn without_a_broker_the_address_and_a_next_step_are_told_at_once() {
             "{stderr}"
         );
     }
+    // An empty list would be an answer.
+    for line in [
+        "group list",
+        "group describe",
+        "group describe g",
+        "group delete g --yes",
+        "group delete-offsets g --topic t --yes",
+        "group reset-offsets g --topic t --to latest",
+        "topic list",
+        "topic describe",
+        "topic describe t",
+        "topic create t",
+        "topic alter t --partitions 2",
+        "topic delete t --yes",
+    ] {
+        let words: Vec<&str> = line.split(' ').chain(["--json", "-b", &address]).collect();
+        let (code, stdout, stderr) = run(dir.path(), &words);
+        assert_eq!((code, stdout.as_str()), (Some(69), ""), "{line}: {stderr}");
+    }
+    let (code, _, stderr) = run(dir.path(), &["-b", &address, "group", "list"]);
+    assert_eq!(code, Some(64), "{stderr}");
+    assert!(
+        stderr.contains("tip: options of the connection stand behind topic or group"),
+        "{stderr}"
+    );
     // The first address that answers is enough.
     let broker = Broker::start(dir.path(), &["penstock.shards=1"]);
     let both = format!("{address},{}", broker.address);

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::super::remote::{Remote, Report};
-use super::super::table::{left, list, named, number, right, table};
+use super::super::remote::{Remote, Report, note};
+use super::super::table::{counted, left, list, named, number, right, table};
 use crate::client::{
-    Address, Client, ClientError, Committed, GroupView, LATEST, MemberView, TopicPartition, by_topic, clean,
+    Address, Client, ClientError, Committed, GroupView, Kind, LATEST, MemberView, TopicPartition, by_topic,
+    clean,
 };
 use crate::exit::Failure;
 
@@ -30,14 +31,47 @@ struct Row<'a> {
     member: Option<&'a MemberView>,
 }
 
-pub(super) fn run(remote: &Remote, client: &mut Client, names: &[String]) -> Result<(), Failure> {
-    remote.print_each(names.iter().map(|name| {
-        let described = describe(client, name)?;
-        Ok(Report {
-            text: as_text(&described),
-            json: as_json(&described),
-        })
-    }))
+/// Shows the groups of these names, or all.
+pub(super) fn run(remote: &Remote, client: &mut Client, names: Vec<String>) -> Result<(), Failure> {
+    let are_all = names.is_empty();
+    let names = if are_all { every(client)? } else { names };
+    let reports = names.iter().map(|name| report(client, name));
+    // One that has ended since the list was made was not asked for by name.
+    remote.print_each(reports.filter(|report| !(are_all && is_gone(report))))
+}
+
+/// The groups that can be described, by name.
+fn every(client: &mut Client) -> Result<Vec<String>, ClientError> {
+    let is_other = |kind: &str| {
+        ["share", "streams"]
+            .iter()
+            .any(|other| kind.eq_ignore_ascii_case(other))
+    };
+    let mut groups = client.groups(&[], &[])?;
+    let count = groups.len();
+    groups.retain(|group| !is_other(&group.kind));
+    if groups.len() < count {
+        let left_out = counted(count - groups.len(), "group");
+        note(&format!(
+            "{left_out} left out; describe shows classic and consumer groups only"
+        ));
+    }
+    Ok(groups.into_iter().map(|group| group.group).collect())
+}
+
+fn report(client: &mut Client, name: &str) -> Result<Report, ClientError> {
+    let described = describe(client, name)?;
+    Ok(Report {
+        text: as_text(&described),
+        json: as_json(&described),
+    })
+}
+
+fn is_gone(report: &Result<Report, ClientError>) -> bool {
+    let code = protocol::ErrorCode::GROUP_ID_NOT_FOUND;
+    report
+        .as_ref()
+        .is_err_and(|error| error.kind == Kind::Answer(code))
 }
 
 fn describe(client: &mut Client, name: &str) -> Result<Described, ClientError> {
@@ -103,11 +137,18 @@ fn total_lag(rows: &[Row<'_>]) -> Option<i64> {
     rows.iter().filter_map(|row| row.lag).reduce(i64::saturating_add)
 }
 
+/// How many partitions have nothing committed. They have no lag, so the sum is not all that the group has before it.
+fn uncommitted(rows: &[Row<'_>]) -> usize {
+    rows.iter().filter(|row| row.committed.is_none()).count()
+}
+
 fn as_text(of: &Described) -> String {
     let rows = rows(of);
-    let mut text = head(of, total_lag(&rows));
+    let mut text = head(of, &rows);
     if !rows.is_empty() {
         text.push_str(&offsets(&rows));
+    } else if of.group.members.is_empty() {
+        text.push_str("nothing committed\n");
     }
     if !of.group.members.is_empty() {
         text.push_str(&members(&of.group.members));
@@ -115,7 +156,7 @@ fn as_text(of: &Described) -> String {
     text
 }
 
-fn head(of: &Described, lag: Option<i64>) -> String {
+fn head(of: &Described, rows: &[Row<'_>]) -> String {
     let group = &of.group;
     let at = of
         .coordinator
@@ -135,8 +176,16 @@ fn head(of: &Described, lag: Option<i64>) -> String {
         or_dash(&group.protocol),
         group.coordinator,
         group.members.len(),
-        lag.map_or_else(|| "-".to_owned(), |lag| lag.to_string()),
+        lag(rows),
     )
+}
+
+fn lag(rows: &[Row<'_>]) -> String {
+    let total = total_lag(rows).map_or_else(|| "-".to_owned(), |lag| lag.to_string());
+    match uncommitted(rows) {
+        0 => total,
+        count => format!("{total} ({} without a commit)", counted(count, "partition")),
+    }
 }
 
 fn offsets(rows: &[Row<'_>]) -> String {
@@ -225,13 +274,14 @@ fn as_json(of: &Described) -> Value {
         "type": group.kind,
         "state": group.state,
         "protocol_type": group.protocol_type,
-        "protocol": group.protocol,
+        "protocol": Some(&group.protocol).filter(|protocol| !protocol.is_empty()),
         "coordinator": {
             "id": group.coordinator,
             "host": of.coordinator.as_ref().map(|at| at.host.as_str()),
             "port": of.coordinator.as_ref().map(|at| at.port),
         },
         "total_lag": total_lag(&rows),
+        "uncommitted_partitions": uncommitted(&rows),
         "members": members,
         "offsets": offsets,
     })
@@ -280,7 +330,7 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
             lines[0],
-            "Group readers  state Stable  type classic  protocol-type consumer  protocol range  coordinator 1 at 127.0.0.1:9092  members 1  lag 4"
+            "Group readers  state Stable  type classic  protocol-type consumer  protocol range  coordinator 1 at 127.0.0.1:9092  members 1  lag 4 (1 partition without a commit)"
         );
         assert_eq!(lines[2], "gone           0          3        -    -  -");
         assert_eq!(lines[3], "t              0          4       10    6  m1");
@@ -293,6 +343,8 @@ mod tests {
     fn scripts_find_null_where_nothing_is_known() {
         let json = as_json(&described());
         assert_eq!(json["total_lag"], 4);
+        assert_eq!(json["uncommitted_partitions"], 1);
+        assert_eq!(json["protocol"], "range");
         assert_eq!(json["offsets"][0]["log_end_offset"], Value::Null);
         assert_eq!(json["offsets"][1]["lag"], 6);
         assert_eq!(json["offsets"][3]["committed_offset"], Value::Null);
@@ -314,13 +366,34 @@ mod tests {
         of.group.protocol_type = String::new();
         assert!(as_text(&of).contains("  protocol-type -  protocol -  "));
         assert_eq!(as_json(&of)["group"], "");
+        assert_eq!(as_json(&of)["protocol"], Value::Null);
+    }
+
+    #[test]
+    fn a_group_that_has_nothing_says_so() {
+        let mut of = described();
+        of.committed.clear();
+        of.group.members[0].assignment.clear();
+        // Where members are, they are shown.
+        assert!(!as_text(&of).contains("nothing committed"), "{}", as_text(&of));
+        of.group.members.clear();
+        assert!(
+            as_text(&of).ends_with("members 0  lag -\nnothing committed\n"),
+            "{}",
+            as_text(&of)
+        );
+        assert_eq!(as_json(&of)["uncommitted_partitions"], 0);
     }
 
     #[test]
     fn a_group_without_a_commit_has_no_lag_rather_than_none_left() {
         let mut of = described();
         of.committed.clear();
-        assert!(as_text(&of).contains("members 1  lag -\n"), "{}", as_text(&of));
+        assert!(
+            as_text(&of).contains("members 1  lag - (2 partitions without a commit)\n"),
+            "{}",
+            as_text(&of)
+        );
         assert_eq!(as_json(&of)["total_lag"], Value::Null);
         // What is committed for a topic that is gone says nothing either.
         of = described();

@@ -1,5 +1,6 @@
 //! `penstock group`: the daily tasks around consumer groups, against any running Kafka broker.
 
+mod args;
 mod describe;
 mod plan;
 mod reset;
@@ -8,20 +9,24 @@ mod time;
 
 use std::collections::BTreeSet;
 
-use clap::{ArgGroup, Args, Subcommand};
+use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::remote::{EXIT_CODES, Remote, Report, all_done, confirm};
-use super::table::{left, named, right};
+use super::table::{counted, left, named, right};
 use crate::client::{Client, ClientError, GroupListing, Kind, TopicPartition, clean};
 use crate::exit::Failure;
 
-use self::spec::{To, TopicSpec, state_named, type_named};
+use self::args::{OneGroup, ResetArgs};
+use self::spec::{TopicSpec, state_named, type_named};
+
+/// Partitions named in the question before their offsets are deleted.
+const NAMED_MAX: usize = 10;
 
 const EXAMPLES: &str = "\
 Examples:
   penstock group list --state Stable
-  penstock group describe readers                                   offsets, lag and members
+  penstock group describe readers                                   offsets, lag and members; of all groups without a name
   penstock group reset-offsets readers --all-topics --to earliest   only shows what would be written
   penstock group reset-offsets readers --topic orders:0,1 --to 2026-11-30T04:00:00Z --execute
   penstock group reset-offsets readers --topic orders --shift -100 --execute
@@ -30,6 +35,7 @@ Examples:
   penstock group describe readers --json | jq '.[0].total_lag'
 
 Resetting needs a group without members: stop its consumers first.
+--group and --to-earliest, --to-offset, --by-duration and so on are understood as kafka-consumer-groups has them.
 The fields of --json are in docs/OPERATIONS.md.";
 
 /// `penstock group …`
@@ -54,27 +60,38 @@ enum Verb {
         types: Vec<String>,
     },
     /// Committed offsets, log ends, lag and members
+    ///
+    /// The lag beside a group's name is the sum of those of its partitions. A partition for which nothing is committed has none,
+    /// and is counted behind the sum: lag 0 (1 partition without a commit).
     Describe {
-        /// Which groups
-        #[arg(value_name = "GROUP", required = true)]
+        /// Which groups; all classic and consumer groups when none is named
+        #[arg(value_name = "GROUP")]
         groups: Vec<String>,
+        /// The same as kafka-consumer-groups spells it; may be repeated
+        #[arg(long = "group", value_name = "GROUP")]
+        named: Vec<String>,
+        /// All groups; so it is when none is named
+        #[arg(long, visible_alias = "all-groups", conflicts_with_all = ["groups", "named"])]
+        all: bool,
     },
     /// Let a group without members go on elsewhere; shows the plan, and writes it with --execute
     ResetOffsets(ResetArgs),
     /// Delete groups without members, with all they have committed
     Delete {
         /// Which groups
-        #[arg(value_name = "GROUP", required = true)]
+        #[arg(value_name = "GROUP", required_unless_present = "named")]
         groups: Vec<String>,
+        /// The same as kafka-consumer-groups spells it; may be repeated
+        #[arg(long = "group", value_name = "GROUP")]
+        named: Vec<String>,
         /// Do not ask
         #[arg(short, long)]
         yes: bool,
     },
     /// Delete what a group has committed for topics that no member consumes
     DeleteOffsets {
-        /// Which group
-        #[arg(value_name = "GROUP")]
-        group: String,
+        #[command(flatten)]
+        group: OneGroup,
         /// A topic, or some of its partitions; may be repeated
         #[arg(short, long = "topic", value_name = "TOPIC[:0,1,2]", required = true, value_parser = TopicSpec::parse)]
         topics: Vec<TopicSpec>,
@@ -82,47 +99,6 @@ enum Verb {
         #[arg(short, long)]
         yes: bool,
     },
-}
-
-#[derive(Clone, Debug, Args)]
-#[command(group = ArgGroup::new("target").required(true))]
-#[command(group = ArgGroup::new("scope").required(true))]
-struct ResetArgs {
-    /// Which group; one that does not exist is created by its offsets
-    #[arg(value_name = "GROUP")]
-    group: String,
-    /// A topic, or some of its partitions; may be repeated
-    #[arg(short, long = "topic", group = "scope", value_name = "TOPIC[:0,1,2]", value_parser = TopicSpec::parse)]
-    topics: Vec<TopicSpec>,
-    /// Every topic for which something is committed
-    #[arg(long, group = "scope", conflicts_with = "topics")]
-    all_topics: bool,
-    /// earliest, latest, current, an offset, a time (ISO 8601, UTC without a zone) or a duration before now (PT1H)
-    #[arg(
-        long,
-        group = "target",
-        value_name = "WHERE",
-        value_parser = To::parse,
-        // What begins with a hyphen is refused with a sentence of ours: clap would say to write `--` in front of it.
-        allow_hyphen_values = true
-    )]
-    to: Option<To>,
-    /// So many records on; back when negative
-    #[arg(
-        long,
-        visible_alias = "shift-by",
-        group = "target",
-        conflicts_with = "to",
-        value_name = "N",
-        allow_negative_numbers = true
-    )]
-    shift: Option<i64>,
-    /// Write the new offsets
-    #[arg(long)]
-    execute: bool,
-    /// Only show what would be written; so it is without --execute
-    #[arg(long, conflicts_with = "execute")]
-    dry_run: bool,
 }
 
 /// Does what was asked for and says it.
@@ -133,17 +109,28 @@ pub(super) fn run(args: &GroupArgs) -> Result<(), Failure> {
             args.remote.print(&listed(&client.groups(states, types)?));
             Ok(())
         }
-        Verb::Describe { groups } => describe::run(&args.remote, &mut client, groups),
+        Verb::Describe { groups, named, .. } => {
+            describe::run(&args.remote, &mut client, each_once(groups.iter().chain(named)))
+        }
         Verb::ResetOffsets(reset) => {
             let (report, outcome) = reset::run(&mut client, reset)?;
             args.remote.print(&report);
             outcome
         }
-        Verb::Delete { groups, yes } => delete(&args.remote, &mut client, groups, *yes),
+        Verb::Delete { groups, named, yes } => {
+            let groups = each_once(groups.iter().chain(named));
+            delete(&args.remote, &mut client, &groups, *yes)
+        }
         Verb::DeleteOffsets { group, topics, yes } => {
-            delete_offsets(&args.remote, &mut client, group, topics, *yes)
+            delete_offsets(&args.remote, &mut client, group.name(), topics, *yes)
         }
     }
+}
+
+/// The names in the order in which they were given.
+fn each_once<'a>(names: impl Iterator<Item = &'a String>) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    names.filter(|name| seen.insert(*name)).cloned().collect()
 }
 
 fn delete(remote: &Remote, client: &mut Client, groups: &[String], yes: bool) -> Result<(), Failure> {
@@ -161,12 +148,7 @@ fn delete_offsets(
     yes: bool,
 ) -> Result<(), Failure> {
     let partitions = committed_of(client, group, topics)?;
-    let what = format!(
-        "Delete {} committed offsets of {}",
-        partitions.len(),
-        named(group)
-    );
-    confirm(yes, &what)?;
+    confirm(yes, &question(group, &partitions))?;
     let outcomes = client.delete_offsets(group, &partitions)?;
     let succeeded = outcomes.iter().filter(|(_, outcome)| outcome.is_ok());
     let (text, deleted): (String, Vec<_>) = succeeded
@@ -180,6 +162,22 @@ fn delete_offsets(
         json: json!({ "group": group, "deleted": deleted }),
     });
     all_done(outcomes.into_iter().map(|(_, outcome)| outcome))
+}
+
+/// What is asked before offsets are deleted.
+fn question(group: &str, partitions: &BTreeSet<TopicPartition>) -> String {
+    let name = |(topic, number): &TopicPartition| format!("{}-{number}", clean(topic));
+    let mut names: Vec<String> = partitions.iter().take(NAMED_MAX).map(name).collect();
+    let left = partitions.len() - names.len();
+    if left > 0 {
+        names.push(format!("and {left} more"));
+    }
+    format!(
+        "Delete {} of {} ({})",
+        counted(partitions.len(), "committed offset"),
+        named(group),
+        names.join(", ")
+    )
 }
 
 /// The partitions meant for which something is committed.
@@ -259,6 +257,31 @@ fn listed(groups: &[GroupListing]) -> Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_question_names_what_is_deleted_as_far_as_it_can_be_read() {
+        let question = |count| {
+            let partitions = (0..count).map(|number| ("orders".to_owned(), number));
+            question("readers", &partitions.collect())
+        };
+        assert_eq!(question(1), "Delete 1 committed offset of readers (orders-0)");
+        assert_eq!(
+            question(2),
+            "Delete 2 committed offsets of readers (orders-0, orders-1)"
+        );
+        assert!(question(10).ends_with("orders-8, orders-9)"), "{}", question(10));
+        assert!(
+            question(12).ends_with("orders-8, orders-9, and 2 more)"),
+            "{}",
+            question(12)
+        );
+    }
+
+    #[test]
+    fn a_name_that_is_given_twice_is_meant_once() {
+        let names = ["b", "a", "b", "a"].map(str::to_owned);
+        assert_eq!(each_once(names.iter()), ["b", "a"]);
+    }
 
     #[test]
     fn a_list_has_a_dash_where_an_old_broker_tells_nothing() {

@@ -7,6 +7,9 @@ use std::collections::BTreeMap;
 
 use crate::client::TopicPartition;
 
+/// An offset above it may be a time in ms since 1970, for as one it is of 1973 or later.
+const TIME_MIN_MS: i64 = 100_000_000_000;
+
 /// Where a group shall go on, with a duration already turned into a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
@@ -46,6 +49,40 @@ pub(super) struct Step {
     pub(super) to: i64,
     /// The offset that was meant, when it lies outside of the log.
     pub(super) moved_from: Option<i64>,
+    /// The log.
+    pub(super) ends: Ends,
+}
+
+impl Step {
+    /// What has to be said of it: that something else is taken than was meant.
+    pub(super) fn remark(&self, target: Target) -> Option<String> {
+        let (topic, number) = &self.partition;
+        let Ends { earliest, latest, .. } = self.ends;
+        let to = self.to;
+        match (target, self.from, self.moved_from) {
+            (Target::Current, None, _) => Some(format!(
+                "nothing is committed for {topic}-{number}; its end, {to}, is taken"
+            )),
+            (_, _, Some(meant)) => Some(format!(
+                "offset {meant} lies outside of {topic}-{number}, which has {earliest} to {latest}; {to} is taken"
+            )),
+            _ => None,
+        }
+    }
+}
+
+/// The sentence about a time that is written as if it were an offset: it would silently mean the ends of all logs.
+pub(super) fn refuse_time(target: Target, steps: &[Step]) -> Result<(), String> {
+    let Target::Offset(offset) = target else {
+        return Ok(());
+    };
+    // A log that has the offset is told from one that cannot.
+    if offset <= TIME_MIN_MS || steps.iter().any(|step| step.moved_from.is_none()) {
+        return Ok(());
+    }
+    Err(format!(
+        "no log that is meant has an offset {offset}; write a time like 2025-12-01T04:05:30Z, the end as latest"
+    ))
 }
 
 /// The plan for these partitions.
@@ -84,6 +121,7 @@ pub(super) fn plan(
                 from,
                 to,
                 moved_from: Some(meant).filter(|&meant| meant != to),
+                ends: *ends,
             })
         })
         .collect()
@@ -97,17 +135,22 @@ mod tests {
         ("t".to_owned(), number)
     }
 
-    /// The new offset of a log of 100 to 200 with 150 committed in partition 0 and nothing in partition 1.
-    fn planned(target: Target, at_time: Option<i64>, number: i32) -> Result<(i64, Option<i64>), String> {
+    /// The step of a log of 100 to 200 with 150 committed in partition 0 and nothing in partition 1.
+    fn step(target: Target, at_time: Option<i64>, number: i32) -> Result<Step, String> {
         let ends = Ends {
             earliest: 100,
             latest: 200,
             at_time,
         };
-        let steps = plan(target, &[(key(0), 150)].into(), &[(key(number), ends)].into())?;
-        let step = steps.first().expect("one partition");
+        let mut steps = plan(target, &[(key(0), 150)].into(), &[(key(number), ends)].into())?;
+        let step = steps.pop().expect("one partition");
         assert_eq!(step.from, (number == 0).then_some(150));
-        Ok((step.to, step.moved_from))
+        Ok(step)
+    }
+
+    /// Its new offset, and the one that was meant when that lies outside.
+    fn planned(target: Target, at_time: Option<i64>, number: i32) -> Result<(i64, Option<i64>), String> {
+        step(target, at_time, number).map(|step| (step.to, step.moved_from))
     }
 
     #[test]
@@ -144,5 +187,51 @@ mod tests {
     fn without_a_committed_offset_current_is_the_end_and_a_shift_is_refused() {
         assert_eq!(planned(Target::Current, None, 1), Ok((200, None)));
         assert!(planned(Target::Shift(1), None, 1).unwrap_err().contains("t-1"));
+    }
+    #[test]
+    fn what_is_taken_instead_of_what_was_meant_is_told() {
+        let remark = |target, number| step(target, None, number).expect("a step").remark(target);
+        for (target, sentence) in [
+            (
+                Target::Offset(99),
+                "offset 99 lies outside of t-0, which has 100 to 200; 100 is taken",
+            ),
+            (
+                Target::Shift(60),
+                "offset 210 lies outside of t-0, which has 100 to 200; 200 is taken",
+            ),
+        ] {
+            assert_eq!(remark(target, 0).as_deref(), Some(sentence));
+        }
+        assert_eq!(
+            remark(Target::Current, 1).as_deref(),
+            Some("nothing is committed for t-1; its end, 200, is taken")
+        );
+        for target in [Target::Current, Target::Offset(170), Target::Time(5)] {
+            assert_eq!(remark(target, 0), None, "{target:?}");
+        }
+    }
+
+    #[test]
+    fn milliseconds_are_not_taken_for_an_offset_that_no_log_has() {
+        const TIME: i64 = 1_764_561_930_000;
+        let of = |offset| {
+            let target = Target::Offset(offset);
+            (target, step(target, None, 0).expect("a step"))
+        };
+        let (target, outside) = of(TIME);
+        let refused = refuse_time(target, std::slice::from_ref(&outside)).unwrap_err();
+        assert!(
+            refused.contains("1764561930000") && refused.contains("2025-12-01T04:05:30Z"),
+            "{refused}"
+        );
+        // A log may have so many records.
+        let long = Step {
+            moved_from: None,
+            ..outside.clone()
+        };
+        assert_eq!(refuse_time(target, &[outside, long]), Ok(()));
+        let (target, near) = of(100_000);
+        assert_eq!(refuse_time(target, &[near]), Ok(()));
     }
 }

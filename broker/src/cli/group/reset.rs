@@ -6,11 +6,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::json;
 
 use super::super::remote::{Report, all_done, note};
-use super::super::table::{left, number, right};
-use super::ResetArgs;
-use super::plan::{Ends, Step, Target, plan};
+use super::super::table::{counted, left, number, right};
+use super::args::ResetArgs;
+use super::plan::{Ends, Step, Target, plan, refuse_time};
 use super::spec::{To, TopicSpec};
-use crate::client::{Client, ClientError, EARLIEST, Kind, LATEST, TopicPartition};
+use crate::client::{Client, ClientError, EARLIEST, GroupView, Kind, LATEST, TopicPartition};
 use crate::exit::{Failure, Status};
 
 /// States of a group whose offsets nobody is about to commit.
@@ -18,8 +18,12 @@ const STATES_AT_REST: [&str; 2] = ["Empty", "Dead"];
 
 /// What is to be shown, and whether everything was written.
 pub(super) fn run(client: &mut Client, args: &ResetArgs) -> Result<(Report, Result<(), Failure>), Failure> {
-    let group = args.group.as_str();
-    let at_rest = refuse_active(client, group);
+    let group = args.group.name();
+    let found = client.group(group);
+    let exists = !matches!(found, Ok(None));
+    let at_rest = found
+        .map_err(Failure::from)
+        .and_then(|found| refuse_active(group, found.as_ref()));
     // A plan is also of use while consumers run; writing it would be lost work.
     if args.execute {
         at_rest.clone()?;
@@ -34,20 +38,28 @@ pub(super) fn run(client: &mut Client, args: &ResetArgs) -> Result<(Report, Resu
     let logs = logs(client, &partitions, target)?;
     let steps =
         plan(target, &committed, &logs).map_err(|sentence| ClientError::new(Kind::Impossible, sentence))?;
-    for step in &steps {
-        if let Some(meant) = step.moved_from {
-            let (topic, index) = &step.partition;
-            note(&format!(
-                "offset {meant} lies outside of {topic}-{index}; its nearer end is taken"
-            ));
-        }
+    refuse_time(target, &steps).map_err(|sentence| Failure::new(Status::Usage, sentence))?;
+    for remark in steps.iter().filter_map(|step| step.remark(target)) {
+        note(&remark);
     }
-    if !args.execute {
-        if at_rest.is_ok() {
-            note("nothing was written; --execute does it");
-        }
-        return Ok((report(group, &steps, false), at_rest));
+    if args.execute {
+        return write(client, group, steps);
     }
+    if !exists {
+        note(&format!("group '{group}' does not exist; --execute creates it"));
+    }
+    if at_rest.is_ok() {
+        note("nothing was written; --execute does it");
+    }
+    Ok((report(group, &steps, false), at_rest))
+}
+
+/// Commits what is planned.
+fn write(
+    client: &mut Client,
+    group: &str,
+    steps: Vec<Step>,
+) -> Result<(Report, Result<(), Failure>), Failure> {
     let wanted: BTreeMap<TopicPartition, i64> = steps.iter().map(|s| (s.partition.clone(), s.to)).collect();
     let outcomes = client.commit(group, &wanted)?;
     let done: BTreeSet<TopicPartition> = outcomes
@@ -68,26 +80,15 @@ pub(super) fn run(client: &mut Client, args: &ResetArgs) -> Result<(Report, Resu
 }
 
 /// A group with members would overwrite what is written, or refuse it.
-fn refuse_active(client: &mut Client, group: &str) -> Result<(), Failure> {
-    let Some(found) = client.group(group)? else {
+fn refuse_active(group: &str, found: Option<&GroupView>) -> Result<(), Failure> {
+    let Some(found) = found else {
         return Ok(());
     };
     if STATES_AT_REST.contains(&found.state.as_str()) && found.members.is_empty() {
         return Ok(());
     }
-    Err(active(
-        group,
-        &format!("is {} with {}", found.state, members(found.members.len())),
-    )
-    .into())
-}
-
-fn members(count: usize) -> String {
-    if count == 1 {
-        "1 member".to_owned()
-    } else {
-        format!("{count} members")
-    }
+    let members = counted(found.members.len(), "member");
+    Err(active(group, &format!("is {} with {members}", found.state)).into())
 }
 
 fn active(group: &str, what: &str) -> ClientError {
@@ -118,7 +119,7 @@ fn scope(
         if committed.is_empty() {
             let sentence = format!(
                 "group '{}' has nothing committed, so --all-topics means nothing; name topics with --topic",
-                args.group
+                args.group.name()
             );
             return Err(ClientError::new(Kind::Impossible, sentence).into());
         }
@@ -158,7 +159,7 @@ fn partitions_of(client: &mut Client, specs: &[TopicSpec]) -> Result<BTreeSet<To
 }
 
 fn target(args: &ResetArgs) -> Result<Target, Failure> {
-    Ok(match (args.to, args.shift) {
+    Ok(match (args.to(), args.shift) {
         (Some(To::Earliest), _) => Target::Earliest,
         (Some(To::Latest), _) => Target::Latest,
         (Some(To::Current), _) => Target::Current,
@@ -175,7 +176,7 @@ fn in_the_past(ms: i64) -> Result<i64, Failure> {
     if ms < 0 {
         return Err(Failure::new(
             Status::Usage,
-            "--to: the time lies before 1970; say earliest",
+            "the time lies before 1970; say --to earliest",
         ));
     }
     Ok(ms)
@@ -251,6 +252,11 @@ mod tests {
             from,
             to: 7,
             moved_from: None,
+            ends: Ends {
+                earliest: 0,
+                latest: 20,
+                at_time: None,
+            },
         };
         let report = report("g", &[step(0, Some(12)), step(1, None)], false);
         assert_eq!(

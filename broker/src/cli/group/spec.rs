@@ -82,6 +82,9 @@ impl TopicSpec {
     }
 }
 
+/// Why an amount below zero is refused.
+const NEGATIVE: &str = "nothing lies before offset 0 or after now; to move back from what is committed say --shift, like --shift -5";
+
 /// `--to`: where a group shall go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum To {
@@ -103,7 +106,6 @@ impl To {
     /// Reads `earliest`, `latest`, `current`, an offset, a point in time or a duration. `offset:`, `datetime:` and
     /// `duration:` may stand in front.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
-        const NEGATIVE: &str = "nothing lies before offset 0 or after now; to move back from what is committed say --shift, like --shift -5";
         const FORMS: &str = "write earliest, latest, current, an offset like 42, a time like 2026-11-30T04:00:00Z (without a zone it is UTC), or a duration before now like PT1H";
         let offset = |text: &str| {
             let is_number = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
@@ -129,6 +131,30 @@ impl To {
             .is_some_and(|v| v.starts_with(begins_amount));
         let refusal = if is_negative { NEGATIVE } else { FORMS };
         to.ok_or_else(|| refusal.to_owned())
+    }
+
+    /// Reads `--to-offset`.
+    pub(super) fn offset(text: &str) -> Result<Self, String> {
+        Self::of_kind("offset", text, "write an offset like 42")
+    }
+
+    /// Reads `--to-datetime`.
+    pub(super) fn datetime(text: &str) -> Result<Self, String> {
+        Self::of_kind(
+            "datetime",
+            text,
+            "write a time like 2026-11-30T04:00:00Z (without a zone it is UTC)",
+        )
+    }
+
+    /// Reads `--by-duration`.
+    pub(super) fn duration(text: &str) -> Result<Self, String> {
+        Self::of_kind("duration", text, "write a duration before now like PT1H")
+    }
+
+    fn of_kind(kind: &str, text: &str, form: &str) -> Result<Self, String> {
+        let read = Self::parse(&format!("{kind}:{}", text.trim()));
+        read.map_err(|why| if why == NEGATIVE { why } else { form.to_owned() })
     }
 }
 
@@ -186,6 +212,22 @@ mod tests {
         for other in ["-", "--execute", "-t", "PT-1H"] {
             let refusal = To::parse(other).expect_err(other);
             assert!(refusal.starts_with("write earliest"), "{other}: {refusal}");
+        }
+    }
+
+    #[test]
+    fn kafkas_options_take_their_kind_only() {
+        assert_eq!(To::offset("42"), Ok(To::Offset(42)));
+        assert_eq!(To::datetime("1970-01-01T00:00:01.000"), Ok(To::Datetime(1000)));
+        assert_eq!(To::duration("PT1S"), Ok(To::Duration(1000)));
+        assert!(To::offset("-5").is_err_and(|why| why.contains("--shift -5")));
+        for (read, form) in [
+            (To::offset("latest"), "write an offset"),
+            (To::offset("offset:42"), "write an offset"),
+            (To::datetime("42"), "write a time"),
+            (To::duration("1h"), "write a duration"),
+        ] {
+            assert!(read.as_ref().is_err_and(|why| why.starts_with(form)), "{read:?}");
         }
     }
 
