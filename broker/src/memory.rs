@@ -108,10 +108,11 @@ pub fn divide(bytes: u64, shards: u16, request_bytes_max: usize) -> ShardMemory 
     let largest = largest(request_bytes_max);
     let extra = (all / shards).saturating_sub(SHARD_BYTES_BASE + 2 * largest);
     let compaction = (SHARD_BYTES_BASE / 32 + extra / 16).min(COMPACTION_BYTES_MAX / shards);
-    let cache = (SHARD_BYTES_BASE / 32 * 3 + extra / 4).min(CACHE_BYTES_MAX / shards);
-    let write = SHARD_BYTES_BASE / 4 + extra / 8;
     let small_responses = SHARD_BYTES_BASE / 64 + extra / 128;
-    let responses = SHARD_BYTES_BASE / 8 + extra / 16 - small_responses;
+    let cache = (SHARD_BYTES_BASE / 32 * 3 + extra / 4 - small_responses).min(CACHE_BYTES_MAX / shards);
+    let write = SHARD_BYTES_BASE / 4 + extra / 8;
+    // More than coordinators keep: all of it fits one answer.
+    let responses = SHARD_BYTES_BASE / 8 + extra / 16;
     let reserved = SHARD_BYTES_BASE / 16 + extra / 32;
     let coordinators = SHARD_BYTES_BASE / 16 + extra / 16;
     let small = SHARD_BYTES_BASE / 16 + extra / 32;

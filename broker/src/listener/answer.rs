@@ -24,6 +24,13 @@ pub(super) struct Answer {
     pub(super) trace: Option<Traced>,
 }
 
+/// Where the frame of a request lies.
+#[derive(Clone, Copy)]
+pub(super) struct FramePlace {
+    from: usize,
+    to: usize,
+}
+
 /// What an answer is charged.
 #[derive(Default)]
 pub(super) struct AnswerCharge {
@@ -44,7 +51,27 @@ pub(crate) struct SharedPieces(RefCell<HashMap<usize, Held, foldhash::fast::Fixe
 
 struct Held {
     answers: usize,
+    /// Its address is nobody else's as long as it is here: answers let go of their pieces one by one as they are sent.
+    _piece: Bytes,
     _charge: Charge,
+}
+
+impl FramePlace {
+    pub(super) fn of(frame: &Bytes) -> Self {
+        let from = address(frame);
+        Self {
+            from,
+            to: from + frame.len(),
+        }
+    }
+
+    /// Copies what an answer repeats of its request: a name of some kilobytes would keep megabytes that are not charged any more.
+    pub(super) fn leave(self, chunks: &mut [Bytes]) {
+        let is_of_frame = |chunk: &&mut Bytes| (self.from..self.to).contains(&address(chunk));
+        for chunk in chunks.iter_mut().filter(is_of_frame) {
+            *chunk = Bytes::copy_from_slice(chunk);
+        }
+    }
 }
 
 impl AnswerCharge {
@@ -71,6 +98,9 @@ impl AnswerCharge {
         let Some(mut all) = charge(budget, own + ledger.missing(&shared)).await else {
             return Self::default();
         };
+        // Answers that held some of them may have left while this one waited.
+        let all_bytes = own + ledger.missing(&shared);
+        all.grow_anyway(all_bytes.saturating_sub(all.bytes()));
         let held = HeldPieces {
             pieces: ledger.hold(&shared, &mut all),
             ledger: ledger.clone(),
@@ -110,6 +140,7 @@ impl SharedPieces {
             if seen.insert(address(piece)) {
                 let entry = held.entry(address(piece)).or_insert_with(|| Held {
                     answers: 0,
+                    _piece: Bytes::clone(piece),
                     _charge: all.split(piece.len() as u64),
                 });
                 entry.answers += 1;
@@ -135,7 +166,7 @@ impl SharedPieces {
     }
 }
 
-/// Where a piece lies: as long as an answer holds it, nothing else lies there.
+/// What a piece is known by. Pieces of one buffer that begin at the same place count as one; the longer one is charged if it comes first.
 fn address(piece: &Bytes) -> usize {
     piece.as_ptr() as usize
 }
@@ -186,6 +217,38 @@ mod tests {
         drop(charges.next());
         assert_eq!(used(&budget, BudgetClass::Responses), 0);
         assert!(ledger.0.borrow().is_empty());
+    }
+
+    #[test]
+    fn what_leaves_while_another_answer_waits_is_charged_to_that_one() {
+        let (budget, ledger) = (budget(1 << 20, 0), Rc::default());
+        let kept = Bytes::from(vec![1; 900_000]);
+        let first = [Bytes::from(vec![0; 10]), kept.clone()];
+        let second = [Bytes::from(vec![0; 200_000]), kept.clone()];
+        let held = block_on(AnswerCharge::of(&budget, &ledger, &first));
+        let mut waits = Box::pin(AnswerCharge::of(&budget, &ledger, &second));
+        assert!(block_on(poll_once(&mut waits)).is_none());
+        drop(held);
+        let charge = block_on(waits);
+        assert_eq!(used(&budget, BudgetClass::Responses), 1_100_000 + PIECE_BYTES);
+        drop(charge);
+        assert_eq!(used(&budget, BudgetClass::Responses), 0);
+    }
+
+    #[test]
+    fn an_answer_keeps_nothing_of_its_request() {
+        let frame = Bytes::from(vec![7; 1 << 20]);
+        let kept = Bytes::from(vec![1; 5_000]);
+        let mut chunks = [frame.slice(100..5_000), kept.clone(), Bytes::from(vec![0; 10])];
+        let place = FramePlace::of(&frame);
+        place.leave(&mut chunks);
+        assert!(frame.is_unique(), "the answer holds a part of the frame");
+        assert_eq!(chunks[0], vec![7; 4_900]);
+        assert_eq!(
+            chunks[1].as_ptr(),
+            kept.as_ptr(),
+            "what the broker keeps is not copied"
+        );
     }
 
     #[test]

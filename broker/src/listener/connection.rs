@@ -18,7 +18,7 @@ use shard::net::{ByteReader, ByteStream, ByteWriter};
 use shard::trace::Trace;
 use storage::notify::Notify;
 
-use super::answer::{Answer, AnswerCharge};
+use super::answer::{Answer, AnswerCharge, FramePlace};
 use super::intake::{Intake, Room};
 use super::progress::{FrameProgress, LOOK_INTERVAL, Verdict};
 use super::send::{Sent, send};
@@ -286,17 +286,20 @@ async fn start_request<E: Env>(
     let slot = shared.order.borrow_mut().start(kind);
     let begin = |now| Trace::new(arrival.first_byte, arrival.last_read, now);
     let trace = broker.metrics.stages.begin(&frame, || begin(broker.env.now()));
+    let place = FramePlace::of(&frame);
     match request::start(broker, &shared.info, frame, trace.clone()).await {
         Ok(Started::Later(answer)) => {
             let (shared, broker) = (shared.clone(), broker.clone());
             broker.env.clone().spawn(async move {
-                let outcome = answer.await;
-                drop(charges);
+                let mut outcome = answer.await;
+                leave_frame(place, &mut outcome);
                 finish(&broker, &shared, slot, outcome, trace).await;
+                drop(charges);
             });
             Ok(())
         }
-        Ok(Started::Now(outcome)) => {
+        Ok(Started::Now(mut outcome)) => {
+            leave_frame(place, &mut outcome);
             finish(broker, shared, slot, outcome, trace).await;
             Ok(())
         }
@@ -304,6 +307,12 @@ async fn start_request<E: Env>(
             finish(broker, shared, slot, Outcome::NoAnswer, None).await;
             Err(reason)
         }
+    }
+}
+
+fn leave_frame(place: FramePlace, outcome: &mut Outcome) {
+    if let Outcome::Answer(chunks, _) = outcome {
+        place.leave(chunks);
     }
 }
 

@@ -17,6 +17,9 @@ use shard::connection::order::Kind;
 pub use self::context::RequestContext;
 pub use self::dispatch::start;
 
+/// A small request, bytes.
+const SMALL_FRAME_BYTES: usize = 4 << 10;
+
 /// How a request goes on after it was started.
 pub enum Started {
     /// It is done.
@@ -80,11 +83,10 @@ pub fn kind_of(frame: &Bytes) -> Kind {
     }
 }
 
-/// Whether the answer to a frame is small whatever it asks: it has an error, and little more, for each thing that the request names.
+/// Whether a frame and the answer to it are small: for each thing that it names there is an error, and little more.
 #[must_use]
 pub fn has_small_answer(frame: &Bytes) -> bool {
-    const SMALL: [ApiKey; 7] = [
-        ApiKey::Produce,
+    const SMALL: [ApiKey; 6] = [
         ApiKey::OffsetCommit,
         ApiKey::FindCoordinator,
         ApiKey::Heartbeat,
@@ -93,5 +95,5 @@ pub fn has_small_answer(frame: &Bytes) -> bool {
         ApiKey::InitProducerId,
     ];
     let key = frame.first_chunk().map(|key| i16::from_be_bytes(*key));
-    SMALL.iter().any(|small| key == Some(*small as i16))
+    frame.len() <= SMALL_FRAME_BYTES && SMALL.iter().any(|small| key == Some(*small as i16))
 }
