@@ -12,6 +12,7 @@ use protocol::messages::offset_commit::{
 };
 use protocol::messages::offset_fetch::{
     OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics, OffsetFetchResponse,
+    OffsetFetchResponseGroup,
 };
 use protocol::messages::sync_group::{SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse};
 use protocol::{ErrorCode, Str};
@@ -33,14 +34,10 @@ fn join(client: &mut Client, request: &JoinGroupRequest) -> JoinGroupResponse {
     }
 }
 
-/// Four bytes that name a partition again have no kilobytes in the answer.
-#[test]
-fn a_partition_that_is_named_often_is_answered_once() {
-    let dir = tempfile::tempdir().unwrap();
-    let broker = Broker::start(dir.path(), &["penstock.shards=1"]);
-    let mut client = Client::connect(broker.address);
-    create_topic(&mut client, "orders", 2);
-    find_coordinator(&mut client, "g");
+/// Commits two partitions of "orders" for "g", with as much metadata as there may be; the bytes of it.
+fn commit_much(client: &mut Client) -> usize {
+    create_topic(client, "orders", 2);
+    find_coordinator(client, "g");
     let metadata = "\u{20ac}".repeat(4096);
     let partition = |index, offset| OffsetCommitRequestPartition {
         partition_index: index,
@@ -59,14 +56,18 @@ fn a_partition_that_is_named_often_is_answered_once() {
         ..Default::default()
     };
     let began = Instant::now();
-    while {
+    loop {
         let answer: OffsetCommitResponse = client.call(&commit, 7).unwrap();
-        answer.topics[0].partitions[0].error_code != ErrorCode::NONE
-    } {
+        if answer.topics[0].partitions[0].error_code == ErrorCode::NONE {
+            return metadata.len();
+        }
         assert!(began.elapsed() < PATIENCE);
     }
-    let before = broker.resident_bytes();
-    let group = |partition_indexes: Vec<i32>| OffsetFetchRequestGroup {
+}
+
+/// Asks for partitions of "orders", each list of them as a group of its own.
+fn fetch(client: &mut Client, lists: Vec<Vec<i32>>) -> Vec<OffsetFetchResponseGroup> {
+    let group = |partition_indexes| OffsetFetchRequestGroup {
         group_id: "g".into(),
         topics: Some(vec![OffsetFetchRequestTopics {
             name: "orders".into(),
@@ -75,13 +76,26 @@ fn a_partition_that_is_named_often_is_answered_once() {
         }]),
         ..Default::default()
     };
-    let often = OffsetFetchRequest {
-        groups: vec![group([0, 1, 0].repeat(50_000)), group(vec![1, 0])],
+    let request = OffsetFetchRequest {
+        groups: lists.into_iter().map(group).collect(),
         ..Default::default()
     };
-    let answer: OffsetFetchResponse = client.call(&often, 8).unwrap();
+    let answer: OffsetFetchResponse = client.call(&request, 8).unwrap();
+    answer.groups
+}
+
+/// Four bytes that name a partition again have no kilobytes in the answer.
+#[test]
+fn a_partition_that_is_named_often_is_answered_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = ["penstock.shards=1", "penstock.memory.bytes=1073741824"];
+    let broker = Broker::start(dir.path(), &settings);
+    let mut client = Client::connect(broker.address);
+    let metadata = commit_much(&mut client);
+    let before = broker.resident_bytes();
+    let groups = fetch(&mut client, vec![[0, 1, 0].repeat(50_000), vec![1, 0]]);
     let told = |group: usize| {
-        let partitions = answer.groups[group].topics[0].partitions.iter();
+        let partitions = groups[group].topics[0].partitions.iter();
         partitions
             .map(|p| {
                 (
@@ -92,8 +106,17 @@ fn a_partition_that_is_named_often_is_answered_once() {
             })
             .collect::<Vec<_>>()
     };
-    assert_eq!(told(0), [(0, 5, metadata.len()), (1, 6, metadata.len())]);
-    assert_eq!(told(1), [(1, 6, metadata.len()), (0, 5, metadata.len())]);
+    assert_eq!(told(0), [(0, 5, metadata), (1, 6, metadata)]);
+    assert_eq!(told(1), [(1, 6, metadata), (0, 5, metadata)]);
+    // Nobody names so many, and each takes its room until it is answered.
+    let groups = fetch(&mut client, vec![(0..500_001).collect()]);
+    assert_eq!(groups[0].error_code, ErrorCode::INVALID_REQUEST);
+    assert!(groups[0].topics.is_empty());
+    // A small request whose answer is larger than all that groups may keep.
+    let groups = fetch(&mut client, vec![vec![0, 1]; 20_000]);
+    assert_eq!(groups.len(), 20_000);
+    let is_refused = |g: &OffsetFetchResponseGroup| g.error_code == ErrorCode::COORDINATOR_NOT_AVAILABLE;
+    assert!(groups.iter().all(|g| is_refused(g) && g.topics.is_empty()));
     let grown = broker.resident_bytes().saturating_sub(before);
     assert!(grown < 64 << 20, "{grown} bytes");
 }
@@ -139,15 +162,16 @@ fn members_of_other_groups_do_not_notice_answers_that_are_not_read() {
         member_id: joined.member_id,
         ..Default::default()
     };
-    let mut longest = Duration::ZERO;
+    // Whoever waits for the deaf ones waits for two seconds, again and again; a busy host takes its time once or twice.
+    let mut slow = 0;
     for _ in 0..50 {
         let began = Instant::now();
         let answer: HeartbeatResponse = member.call(&heartbeat, 3).unwrap();
         assert_eq!(answer.error_code, ErrorCode::NONE);
-        longest = longest.max(began.elapsed());
+        slow += u32::from(began.elapsed() > Duration::from_secs(1));
         std::thread::sleep(Duration::from_millis(40));
     }
-    assert!(longest < Duration::from_millis(1_500), "{longest:?}");
+    assert!(slow <= 2, "{slow} of 50 heartbeats took more than a second");
 }
 
 /// A request with a name that is as long as a string can be has an answer.

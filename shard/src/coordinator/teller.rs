@@ -22,14 +22,15 @@ pub(super) struct Teller {
 impl Teller {
     /// Tells what has happened on a partition of `__consumer_offsets`, as far as the second has lines left.
     pub(super) fn tell(&self, partition: i32, news: News, now: Instant) {
+        let is_over = now.since(self.since.get()) >= Duration::from_secs(1);
+        if is_over && self.left_out.get() > 0 {
+            let left_out = self.left_out.replace(0);
+            tracing::info!(left_out, "more happened to groups than was told here");
+        }
         if news.told.is_empty() {
             return;
         }
-        if now.since(self.since.get()) >= Duration::from_secs(1) {
-            let left_out = self.left_out.replace(0);
-            if left_out > 0 {
-                tracing::info!(left_out, "more happened to groups than was told here");
-            }
+        if is_over {
             self.since.set(now);
             self.said.set(0);
         }
@@ -135,6 +136,12 @@ mod tests {
         teller.tell(0, news(60), second);
         teller.tell(0, news(60), second);
         assert_eq!((teller.said.get(), teller.left_out.get()), (100, 20));
+        teller.tell(0, news(0), second.after(Duration::from_secs(1)));
+        assert_eq!(
+            teller.left_out.get(),
+            0,
+            "it is said though nothing new has happened"
+        );
         teller.tell(0, news(1), second.after(Duration::from_secs(1)));
         assert_eq!((teller.said.get(), teller.left_out.get()), (1, 0));
     }

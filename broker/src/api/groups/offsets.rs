@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use hashbrown::HashSet;
 use protocol::messages::offset_commit::{
     OffsetCommitRequest, OffsetCommitResponse, OffsetCommitResponsePartition, OffsetCommitResponseTopic,
 };
@@ -16,6 +15,7 @@ use protocol::messages::offset_fetch::{
     OffsetFetchResponseTopic, OffsetFetchResponseTopics,
 };
 use protocol::{ErrorCode, Str, Uuid};
+use shard::budget::BudgetClass;
 use shard::coordinator::group::{
     ByTopic, CommitTopic, CommittedOffset, GroupReply, GroupRequest, OffsetCommit, OffsetFetch,
 };
@@ -35,6 +35,13 @@ const GROUP_ERROR_VERSION: i16 = 2;
 
 /// Since this version a request asks for several groups (KIP-709).
 const GROUPS_VERSION: i16 = 8;
+
+/// Partitions that a request may name; Kafka has no such bound. What is worked out for one takes about 300 bytes until it is answered.
+const NAMED_MAX: usize = 500_000;
+
+/// What a partition and a topic or group take in an answer beside their texts, bytes, at most.
+const PARTITION_BYTES: usize = 32;
+const TOPIC_BYTES: usize = 32;
 
 /// Answers for each partition, in request order.
 pub async fn commit<E: Env>(
@@ -154,7 +161,18 @@ pub async fn fetch<E: Env>(context: &RequestContext<E>, request: OffsetFetchRequ
     } else {
         request.groups
     };
-    name_once(&mut asked);
+    let named: usize = asked
+        .iter()
+        .flat_map(|g| &g.topics)
+        .flatten()
+        .map(|t| t.partition_indexes.len())
+        .sum();
+    if named > NAMED_MAX {
+        return refuse_all(context, asked, ErrorCode::INVALID_REQUEST);
+    }
+    for topic in asked.iter_mut().flat_map(|group| &mut group.topics).flatten() {
+        name_once(&mut topic.partition_indexes);
+    }
     let read = |group: &OffsetFetchRequestGroup| {
         let topics = group.topics.as_ref();
         GroupRequest::Fetch(OffsetFetch {
@@ -172,7 +190,25 @@ pub async fn fetch<E: Env>(context: &RequestContext<E>, request: OffsetFetchRequ
         context.count_error(told.error_code);
         groups.push(told);
     }
-    if is_single {
+    // All that groups can have committed fits; what names the same again and again may not.
+    match context
+        .broker
+        .budget
+        .charge(BudgetClass::Responses, answer_bytes(&groups))
+        .await
+    {
+        Ok(charge) => context.charge.set(Some(charge)),
+        Err(_) => groups.iter_mut().for_each(|group| {
+            group.topics.clear();
+            group.error_code = ErrorCode::COORDINATOR_NOT_AVAILABLE;
+        }),
+    }
+    in_version(context.version, groups)
+}
+
+/// The answer in the form of the version.
+fn in_version(version: i16, mut groups: Vec<OffsetFetchResponseGroup>) -> OffsetFetchResponse {
+    if version < GROUPS_VERSION {
         return flat(groups.pop().unwrap_or_default());
     }
     OffsetFetchResponse {
@@ -181,15 +217,43 @@ pub async fn fetch<E: Env>(context: &RequestContext<E>, request: OffsetFetchRequ
     }
 }
 
-/// Names each partition of a group once. Kafka answers as often as it is named, with all of its metadata: four bytes of request have
-/// twelve kilobytes of answer there.
-fn name_once(groups: &mut [OffsetFetchRequestGroup]) {
-    for group in groups {
-        let mut seen: HashSet<(Str, Uuid, i32), foldhash::fast::FixedState> = HashSet::default();
-        for topic in group.topics.iter_mut().flatten() {
-            let named = |p: &i32| (topic.name.clone(), topic.topic_id, *p);
-            topic.partition_indexes.retain(|p| seen.insert(named(p)));
-        }
+fn refuse_all<E: Env>(
+    context: &RequestContext<E>,
+    asked: Vec<OffsetFetchRequestGroup>,
+    error: ErrorCode,
+) -> OffsetFetchResponse {
+    let refused = |group: OffsetFetchRequestGroup| OffsetFetchResponseGroup {
+        group_id: group.group_id,
+        error_code: error,
+        ..Default::default()
+    };
+    context.count_error(error);
+    in_version(context.version, asked.into_iter().map(refused).collect())
+}
+
+/// What an answer takes when it is encoded, at most.
+fn answer_bytes(groups: &[OffsetFetchResponseGroup]) -> u64 {
+    let of_topic = |topic: &OffsetFetchResponseTopics| {
+        let metadata = topic
+            .partitions
+            .iter()
+            .map(|p| p.metadata.as_ref().map_or(0, Str::len));
+        TOPIC_BYTES + topic.name.len() + topic.partitions.len() * PARTITION_BYTES + metadata.sum::<usize>()
+    };
+    let of_group = |group: &OffsetFetchResponseGroup| {
+        TOPIC_BYTES + group.group_id.len() + group.topics.iter().map(of_topic).sum::<usize>()
+    };
+    groups.iter().map(of_group).sum::<usize>() as u64
+}
+
+/// Names each partition once; in order, if one was named again. Kafka answers as often as it is named, with all of its metadata: four
+/// bytes of request have twelve kilobytes of answer there.
+fn name_once(partitions: &mut Vec<i32>) {
+    let mut sorted = partitions.clone();
+    sorted.sort_unstable();
+    sorted.dedup();
+    if sorted.len() < partitions.len() {
+        *partitions = sorted;
     }
 }
 
@@ -361,6 +425,13 @@ pub async fn delete<E: Env>(
     context: &RequestContext<E>,
     request: OffsetDeleteRequest,
 ) -> OffsetDeleteResponse {
+    if request.topics.iter().map(|t| t.partitions.len()).sum::<usize>() > NAMED_MAX {
+        context.count_error(ErrorCode::INVALID_REQUEST);
+        return OffsetDeleteResponse {
+            error_code: ErrorCode::INVALID_REQUEST,
+            ..Default::default()
+        };
+    }
     let view = context.broker.view();
     let exists = |topic: &Str, index: i32| {
         let found = find(&view, false, topic, Uuid::default());

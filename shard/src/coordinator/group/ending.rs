@@ -1,5 +1,7 @@
 //! How offsets and groups end when an operator deletes them (CG-51, CG-52); `sweep.rs` finds those that grew old.
 
+use std::collections::BTreeSet;
+
 use protocol::{ErrorCode, Str};
 
 use super::classic::{CONSUMER, ClassicGroup, GroupState};
@@ -44,14 +46,16 @@ impl GroupCoordinator {
             group.offsets.get(topic, partition).is_some()
                 || (!pending.is_empty() && pending.contains_key(&(topic.clone(), partition)))
         };
+        // One tombstone for each, however often it is named.
+        let mut ends = BTreeSet::new();
         for (topic, partitions) in topics {
             // What is kept until it is written holds no frame.
             let topic = &topic.detached();
             let error = classic.check_offset_delete(topic).err().unwrap_or_default();
             results.push((topic.clone(), partitions.iter().map(|p| (*p, error)).collect()));
-            let kept = partitions
-                .iter()
-                .filter(|p| error == ErrorCode::NONE && is_there(topic, **p));
+            let kept = partitions.iter().filter(|p| {
+                error == ErrorCode::NONE && is_there(topic, **p) && ends.insert((topic.clone(), **p))
+            });
             records.extend(kept.map(|p| tombstone(id, topic, *p)));
         }
         if records.is_empty() {

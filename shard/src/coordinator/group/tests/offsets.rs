@@ -507,6 +507,25 @@ fn offsets_of_a_group_whose_end_is_being_written_are_not_deleted() {
     assert_eq!(f.coordinator.counters().offsets_deleted, 1);
 }
 
+#[test]
+fn an_offset_that_is_named_often_ends_once() {
+    let mut f = Fixture::new();
+    committed(&mut f, commit_of(1));
+    let delete = f.send(GroupRequest::DeleteOffsets {
+        group: "g".into(),
+        topics: vec![("t".into(), vec![0; 1_000]), ("t".into(), vec![0; 1_000])],
+    });
+    assert_eq!(
+        f.pending.iter().map(|(_, records)| records.len()).sum::<usize>(),
+        1
+    );
+    f.finish_writes();
+    match f.take(delete) {
+        Some(GroupReply::DeleteOffsets(Ok(results))) => assert_eq!(results[1].1.len(), 1_000),
+        other => panic!("{other:?}"),
+    }
+}
+
 /// A tombstone that finds nothing takes nothing away.
 #[test]
 fn what_is_deleted_twice_counts_once() {
