@@ -84,7 +84,7 @@ impl<E: Env, L: LogsIo, N: Send + 'static> OwnerDriver<E, L, N> {
     }
 
     /// Starts the deadline task and, for each log directory, the committer and the storage's background work. `on_commit` is
-    /// told how long each group commit took from the moment it had something to do, `on_failure` when a directory has failed,
+    /// told how long each group commit took from the moment it had something to do and did not linger for more, `on_failure` when a directory has failed,
     /// with the partitions that it takes offline.
     pub fn start(
         &self,
@@ -207,8 +207,8 @@ impl<E: Env, L: LogsIo, N: Send + 'static> OwnerDriver<E, L, N> {
     ) -> StorageError {
         loop {
             logs.staged(1).await;
-            let began = self.0.env.now();
             self.linger(logs).await;
+            let began = self.0.env.now();
             match logs.commit().await {
                 Ok(moved) => {
                     let now = self.0.env.now();
