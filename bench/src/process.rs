@@ -1,11 +1,12 @@
 //! One Penstock process on loopback, for tests that kill, stop and restart it: builds the binary when it must, starts it on free
 //! ports, waits for its ready line, and asks its admin address for metrics.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
@@ -296,13 +297,21 @@ fn metric_sum(exposition: &str, name: &str) -> f64 {
     values.sum()
 }
 
-/// A TCP port of 127.0.0.1 that nobody listens on at the moment.
+/// A TCP port of 127.0.0.1 that nobody listens on at the moment; never one that this process was given before.
 ///
 /// # Errors
 /// The system has none.
 pub fn free_port() -> Result<u16> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).doing("looking for a free port")?;
-    Ok(listener.local_addr().doing("looking for a free port")?.port())
+    // The system may name one again as soon as it is let go, and a broker was given the same for both of its addresses.
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    for _ in 0..100 {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).doing("looking for a free port")?;
+        let port = listener.local_addr().doing("looking for a free port")?.port();
+        if GIVEN.lock().unwrap_or_else(PoisonError::into_inner).insert(port) {
+            return Ok(port);
+        }
+    }
+    failed("no port in 100 tries that was not given out before")
 }
 
 /// A free port whose successor is free too: Kafka's controller takes the next one.
@@ -392,6 +401,12 @@ mod tests {
             command.get_args().any(|argument| argument == &*wanted),
             "{command:?}"
         );
+    }
+
+    #[test]
+    fn a_port_is_given_out_once() {
+        let ports: BTreeSet<u16> = (0..500).map(|_| free_port().expect("a port")).collect();
+        assert_eq!(ports.len(), 500);
     }
 
     #[test]
