@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
+use bench::compare::round;
 use bench::error::{Doing, Result, end, failed};
-use bench::in_process::{Fed, Mix, Plan, run};
+use bench::in_process::{Fed, Mix, Plan, run, run_apart};
 use bench::report::{Column, command, commit, describe_host, markdown, write_result};
 use clap::Parser;
 
@@ -134,18 +135,11 @@ fn compare(arguments: &Arguments) -> Result<()> {
     let names = KINDS.map(|(name, ..)| name);
     for (number, load) in LOADS.iter().enumerate() {
         let mut rounds = Vec::new();
-        for round in 0..arguments.rounds {
-            let mut runs = Vec::new();
-            let mut order: Vec<usize> = (0..KINDS.len()).collect();
-            if round % 2 == 1 {
-                order.reverse();
-            }
-            for kind in order {
-                runs.push((kind, child(arguments, number, kind)?));
-            }
-            runs.sort_by_key(|(kind, _)| *kind);
-            let runs: Vec<Fed> = runs.into_iter().map(|(_, fed)| fed).collect();
-            eprintln!("load {}, round {}: {runs:.2?}", number + 1, round + 1);
+        for turn in 0..arguments.rounds {
+            let runs = round(&KINDS, turn % 2 == 1, |(_, shards, mix)| {
+                child(arguments, number, *shards, *mix)
+            })?;
+            eprintln!("load {}, round {}: {runs:.2?}", number + 1, turn + 1);
             rounds.push(runs);
         }
         let tables = markdown(&COLUMNS, &names, &rounds);
@@ -160,28 +154,18 @@ fn compare(arguments: &Arguments) -> Result<()> {
 }
 
 /// A run in a process of its own.
-fn child(arguments: &Arguments, load: usize, kind: usize) -> Result<Fed> {
+fn child(arguments: &Arguments, load: usize, shards: u16, mix: Mix) -> Result<Fed> {
     let dir = arguments.dir.join("fed");
-    let (_, shards, mix) = KINDS[kind];
     let mix = clap::ValueEnum::to_possible_value(&mix).expect("it has a name");
     let program = std::env::current_exe().doing("finding this program")?;
-    let output = Command::new(program)
+    let mut command = Command::new(program);
+    command
         .arg("--dir")
         .arg(&dir)
         .args(["--one", &shards.to_string(), "--mix", mix.get_name()])
-        .args([
-            "--load",
-            &load.to_string(),
-            "--seconds",
-            &arguments.seconds.to_string(),
-        ])
-        .output()
-        .doing("a run")?;
+        .args(["--load", &load.to_string()])
+        .args(["--seconds", &arguments.seconds.to_string()]);
+    let fed = run_apart(&mut command, Duration::from_secs(arguments.seconds));
     std::fs::remove_dir_all(&dir).doing(dir.display())?;
-    if !output.status.success() {
-        return failed(String::from_utf8_lossy(&output.stderr).into_owned());
-    }
-    serde_json::from_slice(&output.stdout)
-        .map_err(std::io::Error::from)
-        .doing("reading the figures of a run")
+    fed
 }

@@ -216,15 +216,15 @@ pub fn serve<T>(
     Ok(done)
 }
 
-/// Measures every contender once, in their order, or `backwards`: so that over the rounds none always runs on the warmer host. The
-/// runs come back in the order of the contenders.
+/// Measures every one of `contenders` once, in their order, or `backwards`: so that over the rounds none always runs on the warmer host.
+/// The runs come back in the order of the contenders.
 ///
 /// # Errors
 /// As `measure`.
-pub fn round<R>(
-    contenders: &[Contender],
+pub fn round<C, R>(
+    contenders: &[C],
     backwards: bool,
-    measure: impl FnMut(&Contender) -> Result<R>,
+    measure: impl FnMut(&C) -> Result<R>,
 ) -> Result<Vec<R>> {
     if backwards {
         let runs: Result<Vec<_>> = contenders.iter().rev().map(measure).collect();

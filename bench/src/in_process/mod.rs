@@ -5,6 +5,7 @@ mod feed;
 
 use std::cell::RefCell;
 use std::path::PathBuf;
+use std::process::Command;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,6 +34,7 @@ use shard::runtime::executor::{Runtime, RuntimeEnv, RuntimeOptions};
 use shard::runtime::mailbox::{MailboxLimits, mailboxes};
 
 use self::feed::{FedStream, Feed};
+use crate::bounded;
 use crate::error::{Doing, Result, failed};
 use crate::resources::usage;
 use crate::storage_load::wire;
@@ -178,6 +180,18 @@ pub fn run(plan: &Plan) -> Result<Fed> {
         (_, Ok(Report::Failed(failure))) => failed(failure.sentence),
         _ => Ok(fed),
     }
+}
+
+/// The same by a program that prints what [`run`] returns as JSON, so that each run has a process of its own.
+///
+/// # Errors
+/// As [`run`], and when the program does not end in time.
+pub fn run_apart(program: &mut Command, time: Duration) -> Result<Fed> {
+    // It starts, warms up and stops beside.
+    let said = bounded::output(program, WARMUP + time + 3 * PATIENCE)?;
+    serde_json::from_str(&said)
+        .map_err(std::io::Error::from)
+        .doing("reading the figures of a run")
 }
 
 fn until_ready(reports: &flume::Receiver<Report>, shards: u16) -> Result<()> {
