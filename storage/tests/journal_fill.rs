@@ -39,6 +39,18 @@ async fn start(handle: &SimHandle, disk: &SimDisk) -> (Rc<Store<SimDisk>>, LogRe
     (store, log)
 }
 
+/// Runs a story with a store that fills its journal; the disk afterwards.
+fn simulate(seed: u64, story: impl AsyncFn(&SimHandle, &SimDisk, Rc<Store<SimDisk>>, LogRef)) -> SimDisk {
+    let executor = SimExecutor::new(seed);
+    let handle = executor.handle();
+    let disk = SimDisk::new(&handle, SimDiskConfig::seeded(seed));
+    executor.block_on(async {
+        let (store, log) = start(&handle, &disk).await;
+        story(&handle, &disk, store, log).await;
+    });
+    disk
+}
+
 /// Bytes written to journal files since the trace was last taken.
 fn journal_bytes(disk: &SimDisk) -> u64 {
     let trace = disk.take_trace();
@@ -53,17 +65,13 @@ fn journal_bytes(disk: &SimDisk) -> u64 {
 
 #[test]
 fn a_file_is_filled_when_it_comes_into_use_and_once() {
-    let executor = SimExecutor::new(1);
-    let handle = executor.handle();
-    let disk = SimDisk::new(&handle, SimDiskConfig::seeded(1));
-    executor.block_on(async {
-        let (store, log) = start(&handle, &disk).await;
+    simulate(1, async |handle, disk, store, log| {
         disk.record_trace();
         handle.sleep(Duration::from_secs(1)).await;
-        assert_eq!(journal_bytes(&disk), 0, "an idle store writes nothing");
+        assert_eq!(journal_bytes(disk), 0, "an idle store writes nothing");
         append(&store, log, batch(1, 100, NOW_MS, PLAIN, 1), NOW_MS);
         handle.sleep(Duration::from_secs(1)).await;
-        let filled = journal_bytes(&disk);
+        let filled = journal_bytes(disk);
         // One file without its header, but for the blocks right behind the commit.
         let most = FILE_BYTES - BLOCK_BYTES as u64;
         assert!(filled <= most + BLOCK_BYTES as u64, "{filled} of {most}");
@@ -73,7 +81,7 @@ fn a_file_is_filled_when_it_comes_into_use_and_once() {
                 append(&store, log, batch(1, 100, NOW_MS, PLAIN, number), NOW_MS);
                 handle.sleep(Duration::from_millis(100)).await;
             }
-            journal_bytes(&disk)
+            journal_bytes(disk)
         };
         let later = commits(10).await;
         assert!(
@@ -92,11 +100,7 @@ fn a_file_is_filled_when_it_comes_into_use_and_once() {
 #[test]
 fn commits_that_catch_up_with_the_zeroes_lose_nothing_and_go_on() {
     for seed in 0..50 {
-        let executor = SimExecutor::new(seed);
-        let handle = executor.handle();
-        let disk = SimDisk::new(&handle, SimDiskConfig::seeded(seed));
-        executor.block_on(async {
-            let (store, log) = start(&handle, &disk).await;
+        simulate(seed, async |handle, _, store, log| {
             for number in 0..100 {
                 append(&store, log, batch(1, 9_000, NOW_MS, PLAIN, number), NOW_MS);
                 if number % 7 == 0 {
@@ -119,13 +123,9 @@ fn first_step(disk: &SimDisk, fault: SimFault) {
 
 #[test]
 fn a_disk_too_full_to_record_a_step_costs_nothing_but_the_rest_of_them() {
-    let executor = SimExecutor::new(1);
-    let handle = executor.handle();
-    let disk = SimDisk::new(&handle, SimDiskConfig::seeded(1));
-    executor.block_on(async {
-        let (store, log) = start(&handle, &disk).await;
+    simulate(1, async |handle, disk, store, log| {
         first_step(
-            &disk,
+            disk,
             SimFault::error(DiskOp::Write, ".journal", ErrorKind::StorageFull),
         );
         disk.record_trace();
@@ -135,7 +135,7 @@ fn a_disk_too_full_to_record_a_step_costs_nothing_but_the_rest_of_them() {
         }
         let end = store.offsets(log).expect("open").log_end;
         store.durable_to(log, end).await.expect("online");
-        let written = journal_bytes(&disk);
+        let written = journal_bytes(disk);
         assert!(
             written <= 25 * BLOCK_BYTES as u64,
             "only commits are written: {written}"
@@ -146,15 +146,8 @@ fn a_disk_too_full_to_record_a_step_costs_nothing_but_the_rest_of_them() {
 
 #[test]
 fn a_failing_step_takes_the_store_offline_like_any_write() {
-    let executor = SimExecutor::new(1);
-    let handle = executor.handle();
-    let disk = SimDisk::new(&handle, SimDiskConfig::seeded(1));
-    executor.block_on(async {
-        let (store, log) = start(&handle, &disk).await;
-        first_step(
-            &disk,
-            SimFault::error(DiskOp::Write, ".journal", ErrorKind::Other),
-        );
+    simulate(1, async |handle, disk, store, log| {
+        first_step(disk, SimFault::error(DiskOp::Write, ".journal", ErrorKind::Other));
         append(&store, log, batch(1, 100, NOW_MS, PLAIN, 1), NOW_MS);
         handle.sleep(Duration::from_secs(1)).await;
         assert!(store.commit().await.is_err());
@@ -163,13 +156,9 @@ fn a_failing_step_takes_the_store_offline_like_any_write() {
 
 #[test]
 fn a_clean_stop_and_commits_wait_for_a_slow_step() {
-    let executor = SimExecutor::new(1);
-    let handle = executor.handle();
-    let disk = SimDisk::new(&handle, SimDiskConfig::seeded(1));
-    executor.block_on(async {
-        let (store, log) = start(&handle, &disk).await;
+    let disk = simulate(1, async |handle, disk, store, log| {
         let slow = Duration::from_secs(5);
-        first_step(&disk, SimFault::delay(DiskOp::Write, ".journal", slow));
+        first_step(disk, SimFault::delay(DiskOp::Write, ".journal", slow));
         append(&store, log, batch(1, 100, NOW_MS, PLAIN, 1), NOW_MS);
         handle.sleep(Duration::from_millis(100)).await;
         let began = handle.now();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use protocol::messages::describe_groups::{DescribeGroupsRequest, DescribeGroupsResponse};
 use protocol::messages::heartbeat::{HeartbeatRequest, HeartbeatResponse};
-use protocol::messages::join_group::{JoinGroupRequest, JoinGroupResponse};
+use protocol::messages::join_group::JoinGroupResponse;
 use protocol::messages::offset_commit::{
     OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic, OffsetCommitResponse,
 };
@@ -14,30 +14,26 @@ use protocol::messages::offset_fetch::{
     OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics, OffsetFetchResponse,
     OffsetFetchResponseGroup,
 };
-use protocol::messages::sync_group::{SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse};
 use protocol::{ErrorCode, Str};
 
-use crate::groups::{find_coordinator, join_request};
+use crate::groups::{all_serve, find_coordinator, join_alone, join_request};
 use crate::stop::create_topic;
-use crate::support::{Broker, Client, PATIENCE};
+use crate::support::{Broker, Client};
 
-/// Asks until the coordinator does not load any more.
-fn join(client: &mut Client, request: &JoinGroupRequest) -> JoinGroupResponse {
-    find_coordinator(client, &request.group_id);
-    let began = Instant::now();
-    loop {
-        let answer: JoinGroupResponse = client.call(request, 3).unwrap();
-        match answer.error_code {
-            ErrorCode::NONE => return answer,
-            error => assert!(began.elapsed() < PATIENCE, "{error:?}"),
-        }
-    }
+/// Partitions of the groups' topic, by default.
+const GROUP_PARTITIONS: u32 = 50;
+
+/// A client of a broker whose coordinators all serve.
+fn client_of(broker: &Broker) -> Client {
+    let mut client = Client::connect(broker.address);
+    find_coordinator(&mut client, "g");
+    all_serve(broker, GROUP_PARTITIONS);
+    client
 }
 
 /// Commits two partitions of "orders" for "g", with as much metadata as there may be; the bytes of it.
 fn commit_much(client: &mut Client) -> usize {
     create_topic(client, "orders", 2);
-    find_coordinator(client, "g");
     let metadata = "\u{20ac}".repeat(4096);
     let partition = |index, offset| OffsetCommitRequestPartition {
         partition_index: index,
@@ -55,14 +51,9 @@ fn commit_much(client: &mut Client) -> usize {
         }],
         ..Default::default()
     };
-    let began = Instant::now();
-    loop {
-        let answer: OffsetCommitResponse = client.call(&commit, 7).unwrap();
-        if answer.topics[0].partitions[0].error_code == ErrorCode::NONE {
-            return metadata.len();
-        }
-        assert!(began.elapsed() < PATIENCE);
-    }
+    let answer: OffsetCommitResponse = client.call(&commit, 7).unwrap();
+    assert_eq!(answer.topics[0].partitions[0].error_code, ErrorCode::NONE);
+    metadata.len()
 }
 
 /// Asks for partitions of "orders", each list of them as a group of its own.
@@ -90,7 +81,7 @@ fn a_partition_that_is_named_often_is_answered_once() {
     let dir = tempfile::tempdir().unwrap();
     let settings = ["penstock.shards=1", "penstock.memory.bytes=1073741824"];
     let broker = Broker::start(dir.path(), &settings);
-    let mut client = Client::connect(broker.address);
+    let mut client = client_of(&broker);
     let metadata = commit_much(&mut client);
     let before = broker.resident_bytes();
     let groups = fetch(&mut client, vec![[0, 1, 0].repeat(50_000), vec![1, 0]]);
@@ -132,25 +123,15 @@ fn members_of_other_groups_do_not_notice_answers_that_are_not_read() {
         "group.initial.rebalance.delay.ms=0",
     ];
     let broker = Broker::start(dir.path(), &settings);
-    let mut member = Client::connect(broker.address);
-    let joined = join(&mut member, &join_request("quiet"));
-    let sync = SyncGroupRequest {
-        group_id: "quiet".into(),
-        generation_id: joined.generation_id,
-        member_id: joined.member_id.clone(),
-        assignments: vec![SyncGroupRequestAssignment {
-            member_id: joined.member_id.clone(),
-            ..Default::default()
-        }],
-        ..Default::default()
-    };
-    let synced: SyncGroupResponse = member.call(&sync, 2).unwrap();
-    assert_eq!(synced.error_code, ErrorCode::NONE);
+    let mut member = client_of(&broker);
+    let joined = join_alone(&mut member, "quiet");
 
     // Its leader is told all metadata as often as it asks, until it has given assignments.
     let mut loud = join_request("loud");
     loud.protocols[0].metadata = Bytes::from(vec![7; 900_000]);
-    loud.member_id = join(&mut Client::connect(broker.address), &loud).member_id;
+    let leads: JoinGroupResponse = Client::connect(broker.address).call(&loud, 3).unwrap();
+    assert_eq!(leads.error_code, ErrorCode::NONE);
+    loud.member_id = leads.member_id;
     let mut deaf: Vec<Client> = (0..40).map(|_| Client::connect(broker.address)).collect();
     for client in &mut deaf {
         client.send(&loud, 3).unwrap();
@@ -179,20 +160,12 @@ fn members_of_other_groups_do_not_notice_answers_that_are_not_read() {
 fn a_group_with_the_longest_name_is_described_as_unknown() {
     let dir = tempfile::tempdir().unwrap();
     let broker = Broker::start(dir.path(), &["penstock.shards=1"]);
-    let mut client = Client::connect(broker.address);
-    find_coordinator(&mut client, "g");
+    let mut client = client_of(&broker);
     let request = DescribeGroupsRequest {
         groups: vec![Str::from("x".repeat(32_767))],
         ..Default::default()
     };
-    let began = Instant::now();
-    loop {
-        let answer: DescribeGroupsResponse = client.call(&request, 6).unwrap();
-        let group = &answer.groups[0];
-        if group.error_code == ErrorCode::GROUP_ID_NOT_FOUND {
-            assert_eq!(group.group_id.len(), 32_767);
-            return;
-        }
-        assert!(began.elapsed() < PATIENCE, "{:?}", group.error_code);
-    }
+    let answer: DescribeGroupsResponse = client.call(&request, 6).unwrap();
+    assert_eq!(answer.groups[0].error_code, ErrorCode::GROUP_ID_NOT_FOUND);
+    assert_eq!(answer.groups[0].group_id.len(), 32_767);
 }

@@ -83,8 +83,8 @@ pub(crate) fn join_request(group: &str) -> JoinGroupRequest {
     }
 }
 
-/// A member that joins a group of its own and gets an assignment.
-fn join_alone(client: &mut Client, group: &str) {
+/// A member that joins a group of its own and gets an assignment; how it was let in.
+pub(crate) fn join_alone(client: &mut Client, group: &str) -> JoinGroupResponse {
     let answer: JoinGroupResponse = client.call(&join_request(group), 3).unwrap();
     assert_eq!(answer.error_code, ErrorCode::NONE);
     let sync = SyncGroupRequest {
@@ -92,17 +92,18 @@ fn join_alone(client: &mut Client, group: &str) {
         generation_id: answer.generation_id,
         member_id: answer.member_id.clone(),
         assignments: vec![SyncGroupRequestAssignment {
-            member_id: answer.member_id,
+            member_id: answer.member_id.clone(),
             ..Default::default()
         }],
         ..Default::default()
     };
-    let answer: SyncGroupResponse = client.call(&sync, 2).unwrap();
-    assert_eq!(answer.error_code, ErrorCode::NONE);
+    let synced: SyncGroupResponse = client.call(&sync, 2).unwrap();
+    assert_eq!(synced.error_code, ErrorCode::NONE);
+    answer
 }
 
 /// Waits until every partition of the groups' topic serves.
-fn all_serve(broker: &Broker, partitions: u32) {
+pub(crate) fn all_serve(broker: &Broker, partitions: u32) {
     let began = Instant::now();
     let active = "kafka_server_group_coordinator_metrics_num_partitions{state=\"active\"}";
     while sample(&broker.get("/metrics").1, active) != Some(f64::from(partitions)) {
