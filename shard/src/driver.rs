@@ -84,8 +84,8 @@ impl<E: Env, L: LogsIo, N: Send + 'static> OwnerDriver<E, L, N> {
     }
 
     /// Starts the deadline task and, for each log directory, the committer and the storage's background work. `on_commit` is
-    /// told how long each group commit took from the moment it had something to do and did not linger for more, `on_failure` when a directory has failed,
-    /// with the partitions that it takes offline.
+    /// told how long each group commit took from the moment it had something to do and did not linger for more, `on_failure` when
+    /// a directory has failed, with the partitions that it takes offline.
     pub fn start(
         &self,
         on_commit: impl Fn(Duration) + 'static,
